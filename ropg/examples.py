@@ -1,0 +1,60 @@
+"""Document and Example: the two types that everything passes around.
+
+A user u asks x and wants y; the user's profile P_u holds documents. In the paper's notation an
+:class:`Example` is (u, x, y, P_u) and a :class:`Document` is one d in P_u.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+Provenance = Literal["own", "neighbor"]
+
+_NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a profile.
+
+    Ids and scores are strings whatever the file held; ``date`` is the string of the file. ``fields``
+    keeps what a file holds beyond the named attributes. ``provenance`` tells the user's own documents
+    from those of neighbours in a user-item graph; ``author`` and ``item`` are set there.
+
+    >>> Document("d1", "a quiet hotel", title="Stay").text
+    'a quiet hotel'
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    score: str | None = None
+    date: str | None = None
+    tag: str | None = None
+    provenance: str = "own"
+    author: str | None = None
+    item: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=lambda: _NO_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One request of one user: input x, gold output y (``None`` where there is none) and profile P_u.
+
+    ``user`` equals ``id`` where the file names no user. ``meta["date"]`` is the date of the query.
+    Document ids are unique within a profile. ``profile`` may be lazy: only length, index and
+    iteration are used.
+
+    >>> Example("q1", "u1", "Generate a headline ...", "Sleepy cats", ()).target
+    'Sleepy cats'
+    """
+
+    id: str
+    user: str
+    input: str
+    target: str | None
+    profile: Sequence[Document]
+    meta: Mapping[str, Any] = field(default_factory=lambda: _NO_FIELDS)

@@ -1,0 +1,1 @@
+"""Selectors that learn which retriever serves each input best."""
