@@ -1,0 +1,289 @@
+"""The bi-encoder: one transformer for queries and documents, pooled as Contriever pools.
+
+Legend: N texts, D dimensions, T tokens, B texts of one batch.
+
+E(text) is the mean of the last hidden states over the text's own tokens (special ones counted, padding
+not), and it is not normalised. torch is imported where it is used, so that importing this is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from ropg.models import fingerprint, resolve_model
+from ropg.retrievers import _encoder_files as files
+from ropg.retrievers._progress import progress_bar
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
+
+Pooling = Literal["mean", "cls"]
+
+
+class Encoder:
+    """A transformer with its tokenizer and pooling; built by :func:`load_encoder`.
+
+    Attributes
+    ----------
+    module: the transformer, without a pooler; training may wrap it (DistributedDataParallel).
+    tokenizer: its tokenizer.
+    max_length: tokens per text, special ones counted; longer texts are cut by the tokenizer.
+    dimension: D.
+    pooling: ``mean`` over the mask, or ``cls``, the first token.
+    batch_tokens: padded tokens of one batch; a longer text has a batch of its own.
+    fingerprint: identifies the weights that were loaded, wherever they lie; training does not change it.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        max_length: int = 512,
+        pooling: Pooling = "mean",
+        batch_tokens: int = 16384,
+        fingerprint: str = "",
+    ) -> None:
+        if pooling not in get_args(Pooling):
+            raise ValueError(f"pooling {pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
+        limit = _position_limit(module)
+        if limit is not None and max_length > limit:
+            logger.info(
+                "max_length %d is over the encoder's %d positions; using %d", max_length, limit, limit
+            )
+            max_length = limit
+        if max_length <= tokenizer.num_special_tokens_to_add():
+            raise ValueError(f"max_length {max_length} leaves no room beside the tokenizer's special tokens")
+        if batch_tokens < 1:
+            raise ValueError(f"batch_tokens must be positive, not {batch_tokens}")
+        self.module = module
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.pooling: Pooling = pooling
+        self.batch_tokens = batch_tokens
+        self.fingerprint = fingerprint
+        self.dimension = int(getattr(module, "config").hidden_size)  # noqa: B009 - nn.Module hides its type
+        self._dropouts = _dropouts(module)
+        self._set_dropout(False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are now."""
+        return next(self.module.parameters()).device
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, special tokens included, cut to ``max_length``."""
+        if not texts:
+            return []
+        # a lone surrogate (half an emoji, cut by whoever made the data) is no valid input of tokenizers
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        encoded = self.tokenizer(
+            clean, truncation=True, max_length=self.max_length, padding=False, return_attention_mask=False
+        )
+        return [list(ids) for ids in encoded["input_ids"]]
+
+    def embed(self, texts: Sequence[str]) -> torch.Tensor:
+        """Embed texts with gradients: (N, D), in single precision or better.
+
+        Every distinct text is computed once, in batches of similar length whose padding is trimmed, so
+        the vectors of equal texts are equal and their gradients add up.
+        """
+        return self._embed(texts, progress=False)
+
+    def encode(self, texts: Sequence[str], progress: bool = False) -> np.ndarray:
+        """Embed texts without gradients: (N, D) float32, the numbers of :meth:`embed`, never with dropout.
+
+        ``progress`` shows a bar with throughput where the output is a terminal and it takes long.
+        """
+        import torch
+
+        with torch.no_grad(), self._evaluating():
+            return self._embed(texts, progress).float().cpu().numpy()
+
+    def train_mode(self, dropout: bool = False) -> None:
+        """Put the module into training mode, by default without dropout: then nothing changes.
+
+        ``dropout=True`` brings back the probabilities that the model came with.
+        """
+        self._set_dropout(dropout)
+        self.module.train()
+
+    def save(self, folder: str | Path) -> None:
+        """Write weights (safetensors), configuration and tokenizer, replacing ``folder`` in one go.
+
+        AutoModel.from_pretrained and SentenceTransformer load the folder; the latter pools and cuts as
+        training did. In a distributed run only the main process may call this. Raises FileExistsError
+        where the folder holds something other than a model.
+        """
+        with files.replaced_folder(Path(folder)) as new, files.quiet_transformers():
+            self._bare_module().save_pretrained(new)
+            self.tokenizer.save_pretrained(new)
+            files.write_sentence_transformer_files(
+                new, dimension=self.dimension, max_length=self.max_length, pooling=self.pooling
+            )
+
+    def _embed(self, texts: Sequence[str], progress: bool) -> torch.Tensor:
+        import torch
+
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        if not rows:
+            return torch.zeros(0, self.dimension, device=self.device)
+        tokens = self.tokenize(list(rows))
+        batches = plan_batches([len(ids) for ids in tokens], self.batch_tokens)
+        bar = progress_bar(total=len(tokens), title="encoding", unit="text", show=progress)
+        parts = []
+        with bar:
+            for batch in batches:
+                parts.append(self._forward([tokens[row] for row in batch]))  # (B, D)
+                bar.update(len(batch))
+        vectors = torch.cat(parts)  # (distinct, D), in the order of the batches
+        place = np.empty(len(rows), dtype=np.int64)
+        place[np.concatenate(batches)] = np.arange(len(rows))
+        order = torch.from_numpy(place[[rows[text] for text in texts]])
+        return vectors[order.to(vectors.device)]  # (N, D)
+
+    def _forward(self, tokens: list[list[int]]) -> torch.Tensor:
+        """Pooled vectors of one batch: (B, D)."""
+        import torch
+
+        width = max(1, max(len(ids) for ids in tokens))  # "" may have no token at all
+        pad = self.tokenizer.pad_token_id or 0
+        ids = torch.tensor([own + [pad] * (width - len(own)) for own in tokens])  # (B, T)
+        lengths = torch.tensor([len(own) for own in tokens])
+        mask = torch.arange(width)[None, :] < lengths[:, None]  # (B, T)
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        # token types are left to the model: not every tokenizer has them, and here all would be 0
+        hidden = self.module(input_ids=ids, attention_mask=mask.long()).last_hidden_state  # (B, T, D)
+        hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # sums need the precision
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        hidden = hidden.masked_fill(~mask[:, :, None], 0.0)
+        return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        training = self.module.training
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self.module.train(training)
+
+    def _set_dropout(self, on: bool) -> None:
+        for module, attribute, probability in self._dropouts:
+            setattr(module, attribute, probability if on else 0.0)
+
+    def _bare_module(self) -> Any:
+        from torch.nn.parallel import DistributedDataParallel
+
+        return self.module.module if isinstance(self.module, DistributedDataParallel) else self.module
+
+
+def plan_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Group texts of similar length, longest first, into batches of at most ``budget`` padded tokens.
+
+    Longest first, so that a batch that does not fit into memory fails at once. A text that is longer
+    than the budget has a batch of its own.
+
+    >>> plan_batches([3, 9, 4, 4, 20], budget=12)
+    [[4], [1], [2, 3, 0]]
+    """
+    batches: list[list[int]] = []
+    width = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if batches and (len(batches[-1]) + 1) * width <= budget:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+            width = lengths[row]
+    return batches
+
+
+def load_encoder(
+    model: str,
+    *,
+    max_length: int = 512,
+    pooling: Pooling = "mean",
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    batch_tokens: int = 16384,
+) -> Encoder:
+    """Load any encoder that AutoModel knows.
+
+    Parameters
+    ----------
+    model: a hub name (``facebook/contriever``), a folder, or ``package:some_package/folder``.
+    max_length: tokens per text, at most what the model has positions for.
+    pooling: ``mean`` over the mask, or ``cls``.
+    device: by default this process's GPU where there is one.
+    dtype: of the weights, by default float32 whatever the file holds.
+    batch_tokens: padded tokens of one batch.
+
+    Raises
+    ------
+    FileNotFoundError: nothing of that name can be loaded; the message says what to do.
+    ValueError: an encoder-decoder, weights that lack parameters, or a wrong option.
+    """
+    import torch
+
+    found = Path(resolve_model(model))
+    weights = model
+    if found.is_dir():
+        files.warn_of_other_pooling(found, pooling)
+        weights = str(files.transformer_folder(found))
+    module, tokenizer = files.load_transformer(model, weights, local=found.is_dir())
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ValueError("dtype must name a torch type, such as float32 or bfloat16")
+    module.to(device=device or _default_device(), dtype=dtype or torch.float32)
+    revision = getattr(module.config, "_commit_hash", None)
+    return Encoder(
+        module,
+        tokenizer,
+        max_length=max_length,
+        pooling=pooling,
+        batch_tokens=batch_tokens,
+        fingerprint=fingerprint(weights) or (f"{model}@{revision}" if revision else model),
+    )
+
+
+def _default_device() -> str:
+    import torch
+
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+
+
+def _position_limit(module: torch.nn.Module) -> int | None:
+    """How many tokens the model has positions for, None where any number works."""
+    from torch import nn
+
+    for name, child in module.named_modules():
+        if name.endswith("position_embeddings") and isinstance(child, nn.Embedding):
+            # RoBERTa and its relatives count positions from the padding index + 1
+            return child.num_embeddings - (0 if child.padding_idx is None else child.padding_idx + 1)
+    limit = getattr(getattr(module, "config", None), "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def _dropouts(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, float]]:
+    """Every dropout probability: (its module, the attribute that holds it, its value)."""
+    from torch.nn.modules.dropout import _DropoutNd
+
+    found: list[tuple[torch.nn.Module, str, float]] = []
+    for child in module.modules():
+        if isinstance(child, _DropoutNd):
+            found.append((child, "p", child.p))
+        else:  # attention kernels take the probability as a number
+            found += [(child, k, v) for k, v in vars(child).items() if "drop" in k and isinstance(v, float)]
+    return found
