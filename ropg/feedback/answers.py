@@ -1,0 +1,69 @@
+"""Answers for evaluation: one generated text per example from a ranking, through the same store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from ropg.examples import Document, Example
+from ropg.feedback.generation import GenerationReport, generate_missing
+from ropg.feedback.protocols import LanguageModel, TaskLike
+from ropg.feedback.store import GenerationStore
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Raw generated texts by example id, the documents that stood in each prompt, and counts.
+
+    Counts: ``examples``, ``unparsed``, ``truncated_answers``, ``trimmed_prompts``, ``dropped_documents``.
+    """
+
+    texts: dict[str, str]
+    kept_ids: dict[str, tuple[str, ...]]
+    counts: dict[str, int]
+    report: GenerationReport
+
+
+def generate_answers(
+    examples: Sequence[Example],
+    task: TaskLike,
+    rankings: Mapping[str, Sequence[Document]],
+    llm: LanguageModel,
+    store: GenerationStore,
+    *,
+    progress: bool = True,
+    description: str = "answers",
+) -> Answers:
+    """Answer every example with the documents that ``rankings`` gives it, already cut to the top k.
+
+    An empty ranking gives the prompt without personalization, φ_p(x, []) = x. No target is needed.
+
+    Raises ValueError, naming the example, where one has no ranking or comes twice.
+    """
+    prompts: list[str] = []
+    kept_ids: dict[str, tuple[str, ...]] = {}
+    counts = {"examples": len(examples), "trimmed_prompts": 0, "dropped_documents": 0}
+    for index in tqdm(
+        range(len(examples)), desc="prompts", unit=" examples", disable=not progress, delay=2.0
+    ):
+        example = examples[index]
+        if example.id not in rankings:
+            raise ValueError(f"example {example.id!r} has no ranking; give an empty list for no documents")
+        if example.id in kept_ids:
+            raise ValueError(f"example {example.id!r} comes twice; ids must be unique")
+        prompt = task.build_prompt(
+            example.input,
+            list(rankings[example.id]),
+            tokenizer=llm.count_tokens,
+            max_tokens=llm.max_input_tokens,
+        )
+        prompts.append(prompt.text)
+        kept_ids[example.id] = tuple(prompt.kept_ids)
+        counts["trimmed_prompts"] += prompt.trimmed
+        counts["dropped_documents"] += prompt.dropped
+    report = generate_missing(llm, prompts, store, progress=progress, description=description)
+    counts["unparsed"] = sum(not task.is_parsed(text) for text in report.texts)
+    counts["truncated_answers"] = sum(r is not None and r.finish_reason == "length" for r in report.records)
+    return Answers(dict(zip(kept_ids, report.texts, strict=True)), kept_ids, counts, report)

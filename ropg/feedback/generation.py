@@ -1,0 +1,190 @@
+"""Produce what the store lacks, batch by batch, and hand back everything that was asked for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tqdm import tqdm
+
+from ropg.feedback.keys import generation_key
+from ropg.feedback.protocols import LanguageModel
+from ropg.feedback.store import GenerationRecord, GenerationStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationReport:
+    """The answers to a list of prompts and what it took to get them.
+
+    ``records`` has one entry per prompt, in the order of the prompts; None only where ``shard`` left a
+    prompt to another process. ``n_truncated`` counts distinct prompts whose answer was cut off by the
+    limit of new tokens. ``seconds`` is wall-clock time.
+    """
+
+    records: tuple[GenerationRecord | None, ...]
+    n_prompts: int
+    n_distinct: int
+    n_generated: int
+    n_from_store: int
+    n_truncated: int
+    seconds: float
+
+    @property
+    def texts(self) -> list[str]:
+        """The answer to each prompt, in order. Raises ValueError where another shard still owes one."""
+        return [record.text for record in self._complete()]
+
+    @property
+    def keys(self) -> list[str]:
+        """The store's key of each prompt, in order. Raises ValueError where another shard still owes one."""
+        return [record.key for record in self._complete()]
+
+    @property
+    def n_missing(self) -> int:
+        """Prompts that are left to other shards."""
+        return sum(record is None for record in self.records)
+
+    def counts(self) -> dict[str, int | float]:
+        """The numbers without the texts, for logs and summaries."""
+        return {
+            "n_prompts": self.n_prompts,
+            "n_distinct": self.n_distinct,
+            "n_generated": self.n_generated,
+            "n_from_store": self.n_from_store,
+            "n_truncated": self.n_truncated,
+            "seconds": self.seconds,
+        }
+
+    def _complete(self) -> list[GenerationRecord]:
+        complete = [record for record in self.records if record is not None]
+        if len(complete) < len(self.records):
+            raise ValueError(
+                f"{self.n_missing} of {self.n_prompts} prompts belong to other shards; wait until they are "
+                "done, then ask for all prompts without a shard"
+            )
+        return complete
+
+
+def generate_missing(
+    llm: LanguageModel,
+    prompts: Sequence[str],
+    store: GenerationStore,
+    *,
+    progress: bool = True,
+    description: str = "",
+    shard: tuple[int, int] | None = None,
+) -> GenerationReport:
+    """Answer every prompt, from the store where it can, by the LLM where it must.
+
+    Batches are planned over all distinct prompts before the store is consulted, and each is committed
+    whole: a resumed run generates the same batches as an undisturbed one, and so the same texts. Of a
+    batch that other runs filled in part only the missing prompts are generated. An LLM whose answers are
+    all there is never asked, so its weights stay unloaded.
+
+    ``shard=(i, n)`` generates every n-th planned batch from the i-th on; n processes together do all.
+
+    Raises whatever the LLM raises; nothing of that batch is stored. After an interrupt the same call goes
+    on where it stopped.
+    """
+    started = time.monotonic()
+    distinct = list(dict.fromkeys(prompts))
+    batches = planned_batches(llm, distinct)
+    if shard is not None:
+        batches = batches[_checked(shard)[0] :: shard[1]]
+    settings = {"identity": dict(llm.identity), "decoding": dict(llm.decoding)}
+    key_of = {prompt: generation_key(llm.identity, prompt, llm.decoding) for prompt in distinct}
+    records = store.get_many(key_of.values())
+    wanted = [[distinct[index] for index in batch] for batch in batches]
+    total = sum(map(len, wanted))
+    missing = sum(key_of[prompt] not in records for batch in wanted for prompt in batch)
+    n_generated = tokens = 0
+    if missing:
+        store.claim_writer()
+    with progress_bar(total, total - missing, description or "generate", progress and missing > 0) as bar:
+        try:
+            for batch in wanted:
+                todo = [prompt for prompt in batch if key_of[prompt] not in records]
+                if not todo:
+                    continue
+                # another process may have been here since the start
+                found = store.get_many(key_of[prompt] for prompt in todo)
+                records.update(found)
+                fresh = [prompt for prompt in todo if key_of[prompt] not in found]
+                if fresh:
+                    made = _generate(llm, fresh, key_of)
+                    store.put_many(made, settings)
+                    records.update((record.key, record) for record in made)
+                    n_generated += len(made)
+                    tokens += sum(record.prompt_tokens + record.new_tokens for record in made)
+                    seconds = time.monotonic() - started
+                    bar.set_postfix_str(f"{tokens / max(seconds, 1e-9):.0f} tokens/s", refresh=False)
+                bar.update(len(todo))
+        except KeyboardInterrupt:
+            log.warning(
+                "interrupted: %d of %d prompts are answered and stored in %s; the same command goes on there",
+                sum(key_of[prompt] in records for prompt in distinct),
+                len(distinct),
+                store.folder,
+            )
+            raise
+    answered = [records[key_of[prompt]] for prompt in distinct if key_of[prompt] in records]
+    return GenerationReport(
+        records=tuple(records.get(key_of[prompt]) for prompt in prompts),
+        n_prompts=len(prompts),
+        n_distinct=len(distinct),
+        n_generated=n_generated,
+        n_from_store=len(answered) - n_generated,
+        n_truncated=sum(record.finish_reason == "length" for record in answered),
+        seconds=time.monotonic() - started,
+    )
+
+
+def planned_batches(llm: LanguageModel, prompts: Sequence[str]) -> list[list[int]]:
+    """Ask the LLM for its batches and check that they name every prompt once."""
+    if not prompts:
+        return []
+    batches = llm.plan(prompts)
+    named = sorted(index for batch in batches for index in batch)
+    if named != list(range(len(prompts))):
+        raise ValueError(
+            f"the plan of {type(llm).__name__} names {len(named)} places for {len(prompts)} prompts; plan() "
+            "must put every index into exactly one batch"
+        )
+    return batches
+
+
+def progress_bar(total: int, done: int, description: str, shown: bool) -> tqdm:
+    """A bar over prompts that starts at what the store already holds; sparse where no terminal shows it."""
+    interval = 0.5 if sys.stderr.isatty() else 30.0
+    return tqdm(
+        total=total,
+        initial=done,
+        desc=f"{description} ({done} from the store)" if done else description,
+        unit=" prompts",
+        mininterval=interval,
+        maxinterval=max(interval, 10.0),
+        disable=not shown,
+    )
+
+
+def _generate(llm: LanguageModel, prompts: list[str], key_of: dict[str, str]) -> list[GenerationRecord]:
+    answers = llm.generate_batch(prompts)
+    if len(answers) != len(prompts):
+        raise ValueError(f"{type(llm).__name__} gave {len(answers)} answers to {len(prompts)} prompts")
+    now = time.time()
+    return [
+        GenerationRecord(key_of[p], a.text, a.finish_reason, a.prompt_tokens, a.new_tokens, now)
+        for p, a in zip(prompts, answers, strict=True)
+    ]
+
+
+def _checked(shard: tuple[int, int]) -> tuple[int, int]:
+    index, number = shard
+    if not 0 <= index < number:
+        raise ValueError(f"shard {shard} is not (index, number of shards) with 0 <= index < number")
+    return shard

@@ -1,0 +1,99 @@
+"""What training reads: each query with its candidates' texts, rewards and initial scores side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropg.examples import Example
+from ropg.feedback.candidates import CandidateTable
+from ropg.feedback.lookup import documents_by_id, examples_by_id
+from ropg.feedback.protocols import TaskLike
+from ropg.feedback.scorer import FeedbackTable
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredQuery:
+    """One query with its K candidates; the tuples all have length K and run in candidate order.
+
+    ``baseline`` is the reward of d_b, the initial retriever's first document (Eq. 2). ``ranks`` start at 1.
+    """
+
+    example_id: str
+    query: str
+    document_ids: tuple[str, ...]
+    documents: tuple[str, ...]
+    rewards: tuple[float, ...]
+    initial_scores: tuple[float, ...]
+    ranks: tuple[int, ...]
+    baseline: float
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether the rewards differ: a query whose candidates all do equally well teaches nothing."""
+        return min(self.rewards) < max(self.rewards)
+
+
+def join(
+    candidates: CandidateTable, feedback: FeedbackTable, examples: Sequence[Example], task: TaskLike
+) -> list[ScoredQuery]:
+    """Join the two tables with the texts, in candidate order, for the queries that have feedback (a target).
+
+    Raises ValueError, naming the example, where the tables do not belong together or to the examples.
+    """
+    example_ids = [example_id for example_id in candidates.example_ids if example_id in feedback]
+    unknown = [example_id for example_id in feedback.example_ids if example_id not in candidates]
+    if unknown:
+        raise ValueError(
+            f"feedback for example {unknown[0]!r} and {len(unknown) - 1} more without candidates; the "
+            "tables do not belong together: score the candidates again"
+        )
+    found = examples_by_id(examples, example_ids)
+    return [_join_one(candidates, feedback, examples[found[i]], task) for i in example_ids]
+
+
+def _join_one(
+    candidates: CandidateTable, feedback: FeedbackTable, example: Example, task: TaskLike
+) -> ScoredQuery:
+    rows = candidates.rows(example.id)
+    rewards = feedback.rewards(example.id)
+    if set(rewards) != set(rows.document_ids) or 1 not in rows.ranks:
+        raise ValueError(
+            f"example {example.id!r}: its {len(rewards)} rewards and {len(rows.document_ids)} candidates are "
+            "not of the same documents with one of rank 1; score the candidates again"
+        )
+    texts = [task.document_text(document) for document in documents_by_id(example, rows.document_ids)]
+    return ScoredQuery(
+        example_id=example.id,
+        query=task.query(example.input),
+        document_ids=rows.document_ids,
+        documents=tuple(texts),
+        rewards=tuple(rewards[document_id] for document_id in rows.document_ids),
+        initial_scores=rows.scores,
+        ranks=rows.ranks,
+        baseline=rewards[rows.document_ids[rows.ranks.index(1)]],
+    )
+
+
+def summarize(queries: Sequence[ScoredQuery]) -> dict[str, float]:
+    """Mean rewards that need no model: the frame in which a trained retriever is read.
+
+    ``initial``: of the initial retriever's first document; ``random``: expected of one candidate drawn
+    uniformly; ``oracle``: of the best candidate; ``without_signal``: share of queries whose candidates all
+    have one reward; ``n``: queries. Raises ValueError where there is no query.
+
+    >>> q = ScoredQuery("e", "x", ("a", "b"), ("A", "B"), (0.0, 1.0), (2.0, 1.0), (1, 2), 0.0)
+    >>> summarize([q])
+    {'n': 1, 'initial': 0.0, 'random': 0.5, 'oracle': 1.0, 'without_signal': 0.0}
+    """
+    if not queries:
+        raise ValueError("no query has feedback; look at the counts of the candidates and of the feedback")
+    return {
+        "n": len(queries),
+        "initial": float(np.mean([query.baseline for query in queries])),
+        "random": float(np.mean([np.mean(query.rewards) for query in queries])),
+        "oracle": float(np.mean([max(query.rewards) for query in queries])),
+        "without_signal": float(np.mean([not query.has_signal for query in queries])),
+    }
