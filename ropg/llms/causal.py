@@ -1,0 +1,122 @@
+"""``causal``: decoder-only LLMs such as LLaMA, also from a GGUF file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ropg.llms import LLMS
+from ropg.llms.likelihood import IGNORED, mean_log_probabilities
+from ropg.llms.local import LocalLLM, Pair
+
+
+@LLMS.register("causal")
+class CausalLLM(LocalLLM):
+    """A decoder-only model; see :class:`ropg.llms.local.LocalLLM` for the options.
+
+    Batches are padded on the left, so that every prompt ends where its answer begins.
+
+    The likelihood of a target is that of its tokens without an end-of-sequence token (a base model ends
+    its answer with a stop string). Prompt and target are tokenised as one text, joined by a space where
+    the prompt does not end, nor the target begin, with white space; the target's tokens are those after
+    the longest beginning that the joint text shares with the prompt alone.
+    """
+
+    family = "causal"
+    padding_side = "left"
+
+    def auto_class(self) -> Any:
+        """transformers' automatic class for this family."""
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM
+
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Token ids of whole prompts, special and chat-template tokens included; never empty."""
+        return self._encode_texts([self._text(prompt) for prompt in prompts])
+
+    def encode_pair(self, prompt: str, target: str) -> Pair:
+        """Token ids of a prompt and of the target that follows it; both never empty."""
+        text = self._text(prompt)
+        joined = text[-1:].strip() == "" or target[0].isspace()
+        alone, whole = self._encode_texts([text, text + ("" if joined else " ") + target])
+        shared = 0
+        while shared < min(len(alone), len(whole)) and alone[shared] == whole[shared]:
+            shared += 1
+        if shared == len(whole):
+            raise ValueError(f"the target {target[:80]!r} has no tokens in this model's vocabulary")
+        return whole[:shared] or [self._start_token], whole[shared:]
+
+    def _text(self, prompt: str) -> str:
+        """The prompt as the model reads it: in its chat template, or as it is."""
+        if not self.chat_template:
+            return prompt
+        if not self.tokenizer.chat_template:
+            raise ValueError(f"model {self.files.name!r} has no chat template; use chat_template=False")
+        return str(
+            self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
+            )
+        )
+
+    def _encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        # A chat template writes its special tokens itself: adding them again would double BOS.
+        encoded = self.tokenizer(list(texts), add_special_tokens=not self.chat_template)["input_ids"]
+        if self._appends_end:
+            encoded = [ids[:-1] for ids in encoded]  # nothing is to be said after an end
+        return [ids or [self._start_token] for ids in encoded]
+
+    @cached_property
+    def _appends_end(self) -> bool:
+        ids = self.tokenizer("a", add_special_tokens=not self.chat_template)["input_ids"]
+        return len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id
+
+    @property
+    def _start_token(self) -> int:
+        """What the model reads in place of an empty prompt."""
+        bos = self.tokenizer.bos_token_id
+        return int(bos if bos is not None else self.tokenizer.pad_token_id)
+
+    def _check_positions(self, limit: int | None) -> None:
+        if limit is not None and self.max_input_tokens + self.max_new_tokens > limit:
+            raise ValueError(
+                f"max_input_tokens={self.max_input_tokens} and max_new_tokens={self.max_new_tokens} together "
+                f"exceed the {limit} positions of {self.files.name!r}: lower one of them"
+            )
+
+    def _check_pairs(self, pairs: Sequence[Pair]) -> None:
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        for index, (prompt, target) in enumerate(pairs):
+            if limit is not None and len(prompt) + len(target) > limit:
+                raise ValueError(
+                    f"prompt and target {index} have {len(prompt)} + {len(target)} tokens, over the {limit} "
+                    f"positions of {self.files.name!r}"
+                )
+
+    def _new_text_starts(self, prompt_width: int) -> int:
+        return prompt_width
+
+    def _score(self, pairs: Sequence[Pair]) -> list[float]:
+        import torch
+
+        inputs = self._pad([prompt + target for prompt, target in pairs])
+        # Padding counts no position: a prompt reads the same in any batch.
+        positions = (inputs["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
+        width = max(len(target) for _, target in pairs)
+        # The logits of the target only: (pairs, width + 1, vocabulary) instead of the whole length.
+        keep = {"logits_to_keep": width + 1} if self._keeps_logits else {}
+        with torch.inference_mode():
+            logits = self.model(**inputs, position_ids=positions, use_cache=False, **keep).logits
+            labels = torch.full((len(pairs), width), IGNORED)
+            for row, (_, target) in enumerate(pairs):
+                labels[row, width - len(target) :] = torch.tensor(target)
+            # the logits at one place are those of the next token
+            return mean_log_probabilities(logits[:, -width - 1 : -1], labels.to(logits.device))
+
+    @cached_property
+    def _keeps_logits(self) -> bool:
+        return "logits_to_keep" in inspect.signature(self.model.forward).parameters

@@ -1,0 +1,182 @@
+"""Finding, naming and loading a model's files, without the noise that loading makes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropg.models import fingerprint, resolve_model
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+_UNLIMITED = 10**9  # what a tokenizer is told; the prompt's length is checked here, with an error
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where a model is: a hub name or a folder, and the GGUF file in it if there is one.
+
+    ``name`` is what the user wrote.
+    """
+
+    name: str
+    source: str
+    gguf_file: str | None = None
+    revision: str | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The content's fingerprint of local files; name, file and revision of a hub's. Never a path."""
+        local = Path(self.source)
+        digest = fingerprint(local / self.gguf_file if self.gguf_file else local)
+        if digest is not None:
+            return {"fingerprint": digest}
+        return {"model": self.source, "gguf_file": self.gguf_file, "revision": self.revision or "main"}
+
+
+def find_model(name: str, gguf_file: str | None = None, revision: str | None = None) -> ModelFiles:
+    """Split a model's name into folder or hub name and GGUF file.
+
+    A name that ends in ``.gguf`` sets the GGUF file itself. Raises FileNotFoundError for a path, or a file
+    in a folder, that is not there.
+
+    >>> find_model("google/flan-t5-small").source
+    'google/flan-t5-small'
+    >>> find_model("./no/such/folder")
+    Traceback (most recent call last):
+    FileNotFoundError: model './no/such/folder': there is no such folder or file
+    """
+    source = resolve_model(name)
+    if source.endswith(".gguf"):
+        path = Path(source)
+        if gguf_file not in (None, path.name):
+            raise ValueError(f"model {name!r} is a GGUF file already; leave out gguf_file={gguf_file!r}")
+        source, gguf_file = str(path.parent), path.name
+    local = Path(source)
+    if local.exists():
+        if gguf_file is not None and not (local / gguf_file).is_file():
+            raise FileNotFoundError(f"model {name!r}: there is no file {gguf_file!r} in {source}")
+    elif source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise FileNotFoundError(f"model {name!r}: there is no such folder or file")
+    return ModelFiles(name, source, gguf_file, revision)
+
+
+def resolve_device(device: str | None) -> str:
+    """ "auto" or None: this process's GPU if there is one, else the CPU."""
+    if device not in (None, "auto"):
+        return str(device)
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+
+
+def resolve_dtype(dtype: str, device: str) -> str:
+    """ "auto": bfloat16 on a GPU that computes in it, else float32 (bfloat16 is slow on most CPUs)."""
+    if dtype != "auto":
+        return dtype
+    if not device.startswith("cuda"):
+        return "float32"
+    import torch
+
+    return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+
+
+def load_tokenizer(files: ModelFiles, padding_side: str) -> PreTrainedTokenizerBase:
+    """The tokenizer, with a pad token and the given padding side.
+
+    The tokenizer of a GGUF file is read by the general fast class: it is what transformers' automatic
+    choice arrives at too, but only after parsing the whole file for a model configuration (0.5 s against
+    3 to 12 s).
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    with quiet():
+        if files.gguf_file is not None:
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(
+                files.source, gguf_file=files.gguf_file, revision=files.revision or "main"
+            )
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(
+                files.source, revision=files.revision or "main", trust_remote_code=False
+            )
+    if tokenizer.pad_token is None:
+        if tokenizer.eos_token is None:
+            raise ValueError(
+                f"the tokenizer of {files.name!r} has neither a pad nor an end-of-sequence token"
+            )
+        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.padding_side = padding_side
+    tokenizer.model_max_length = _UNLIMITED
+    return tokenizer
+
+
+def load_config(files: ModelFiles) -> Any:
+    """The model's configuration; None for a GGUF file, where reading it takes as long as the weights."""
+    from transformers import AutoConfig
+
+    if files.gguf_file is not None:
+        return None
+    with quiet():
+        return AutoConfig.from_pretrained(
+            files.source, revision=files.revision or "main", trust_remote_code=False
+        )
+
+
+def load_weights(auto_class: Any, files: ModelFiles, dtype: torch.dtype, device: str) -> PreTrainedModel:
+    """The model on its device, frozen and in evaluation mode. Prints one line.
+
+    Raises ValueError when the files lack weights that the model needs: it would answer at random.
+    """
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        kind = str(dtype).removeprefix("torch.")
+        print(f"loading {files.name} ({kind} on {device})", file=sys.stderr, flush=True)
+    places = {} if device == "cpu" else {"device_map": {"": device}}  # straight to the GPU, no copy in RAM
+    with quiet():
+        model, info = auto_class.from_pretrained(
+            files.source,
+            gguf_file=files.gguf_file,
+            revision=files.revision or "main",
+            dtype=dtype,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **places,
+        )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ValueError(
+            f"model {files.name!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}, ...): it "
+            f"is not a whole {type(model).__name__}"
+        )
+    return model.requires_grad_(False).eval()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hide progress bars and warnings of loading; show them after all when it fails."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except BaseException:
+        sys.stderr.write(said.getvalue())
+        raise
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,82 @@
+"""``seq2seq``: encoder-decoder LLMs such as FlanT5."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ropg.llms import LLMS
+from ropg.llms.likelihood import IGNORED, mean_log_probabilities
+from ropg.llms.local import LocalLLM, Pair
+
+
+@LLMS.register("seq2seq")
+class Seq2SeqLLM(LocalLLM):
+    """An encoder-decoder model; see :class:`ropg.llms.local.LocalLLM` for the options.
+
+    The likelihood of a target is that of its tokens with the end-of-sequence token, as these models are
+    trained: their answers always end with it.
+
+    Raises ValueError for ``dtype="float16"``, in which T5 overflows to NaN, and for a chat template.
+    """
+
+    family = "seq2seq"
+    padding_side = "right"
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model, **options)
+        if self._dtype == "float16":
+            raise ValueError("T5 overflows to NaN in float16: use dtype=bfloat16 or dtype=float32")
+        if self.chat_template:
+            raise ValueError("seq2seq models have no chat template: use chat_template=False")
+
+    def auto_class(self) -> Any:
+        """transformers' automatic class for this family."""
+        from transformers import AutoModelForSeq2SeqLM
+
+        return AutoModelForSeq2SeqLM
+
+    def encode(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Token ids of whole prompts, special tokens included; never empty."""
+        encoded = self.tokenizer(list(prompts))["input_ids"] if prompts else []
+        return [ids or [int(self.tokenizer.pad_token_id)] for ids in encoded]
+
+    def encode_pair(self, prompt: str, target: str) -> Pair:
+        """Token ids of a prompt and of the decoder's target, end-of-sequence token included."""
+        ids = list(self.tokenizer(text_target=target)["input_ids"])
+        if ids[-1:] != [self.tokenizer.eos_token_id]:
+            ids.append(int(self.tokenizer.eos_token_id))
+        return self.encode([prompt])[0], ids
+
+    def _check_positions(self, limit: int | None) -> None:
+        # T5 has relative positions and no limit; others have one for each side
+        if limit is not None and max(self.max_input_tokens, self.max_new_tokens) > limit:
+            raise ValueError(
+                f"max_input_tokens={self.max_input_tokens} or max_new_tokens={self.max_new_tokens} exceeds "
+                f"the {limit} positions of {self.files.name!r}: lower it"
+            )
+
+    def _check_pairs(self, pairs: Sequence[Pair]) -> None:
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        for index, (_, target) in enumerate(pairs):
+            if limit is not None and len(target) > limit:
+                raise ValueError(
+                    f"target {index} has {len(target)} tokens, over the {limit} positions of "
+                    f"{self.files.name!r}"
+                )
+
+    def _new_text_starts(self, prompt_width: int) -> int:
+        return 1  # the decoder's start token
+
+    def _score(self, pairs: Sequence[Pair]) -> list[float]:
+        import torch
+
+        inputs = self._pad([prompt for prompt, _ in pairs])
+        labels = torch.full((len(pairs), max(len(target) for _, target in pairs)), IGNORED)
+        for row, (_, target) in enumerate(pairs):
+            labels[row, : len(target)] = torch.tensor(target)
+        labels = labels.to(self.device)
+        shifted = self.model.prepare_decoder_input_ids_from_labels(labels)
+        with torch.inference_mode():
+            logits = self.model(**inputs, decoder_input_ids=shifted, use_cache=False).logits
+            return mean_log_probabilities(logits, labels)

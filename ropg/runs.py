@@ -1,0 +1,139 @@
+"""Run folders: named after the configuration, locked while in use, found again when finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ropg.configuration import Config
+
+# what decides the result of training; where it is written, tracked or evaluated does not
+DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
+SAME_SETTING = ("task", "data", "llm")
+_DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds", "limit_test")
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used as asked; the message says what to do."""
+
+
+def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]:
+    """The part of a configuration that decides what is trained, as plain JSON values."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        value = getattr(config, part)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
+        found[part] = value
+    return found
+
+
+def short_hash(value: Any) -> str:
+    """Eight hex digits that stand for a JSON value.
+
+    >>> short_hash({"a": 1}) == short_hash({"a": 1}) != short_hash({"a": 2})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def run_folder(config: Config) -> Path:
+    """``run.dir``, or a folder below ``run.root`` that the same configuration always gets."""
+    if config.run.dir:
+        return Path(config.run.dir)
+    name = f"{config.task.name}-{config.method.name}-seed{config.seed}-{short_hash(decisive(config))}"
+    return Path(config.run.root) / name.lower()
+
+
+def evaluation_folder(config: Config) -> Path:
+    """``run.dir``, or a folder below ``run.root`` for the evaluation of one setting."""
+    if config.run.dir:
+        return Path(config.run.dir)
+    parts = (*SAME_SETTING, "retrieval")
+    return (
+        Path(config.run.root) / f"evaluation-{config.task.name}-{short_hash(decisive(config, parts))}".lower()
+    )
+
+
+@contextmanager
+def open_run(config: Config, folder: Path) -> Iterator[Path]:
+    """Lock a run folder for this process and keep its ``config.yaml``.
+
+    Raises RunError where another process holds it, or where it belongs to another configuration.
+    """
+    from omegaconf import OmegaConf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(
+                f"{folder}: another process is at work on this run; wait for it, or name another run.dir"
+            ) from None
+        kept = folder / "config.yaml"
+        if kept.exists():
+            before = decisive(load_config(folder))
+            differing = differences(before, decisive(config))
+            if differing:
+                raise RunError(
+                    f"{folder} belongs to a run with other settings ({'; '.join(differing)}); name another run.dir, or "
+                    "delete the folder"
+                )
+        else:
+            temporary = folder / f".config.{os.getpid()}.tmp"
+            temporary.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)), encoding="utf-8")
+            os.replace(temporary, kept)
+        yield folder
+
+
+def load_config(folder: Path) -> Config:
+    """The configuration that a run folder was made with. Raises RunError where there is none."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    path = Path(folder) / "config.yaml"
+    try:
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path)))
+    except FileNotFoundError:
+        raise RunError(f"{folder} is not a run folder: it has no config.yaml") from None
+    except (OmegaConfBaseException, OSError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    assert isinstance(config, Config)
+    return config
+
+
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """Where two nested mappings differ, one line each.
+
+    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
+    ['a.b: 1 before, 2 now']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        lines = []
+        for key in sorted({*old, *new}):
+            lines += differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+        return lines
+    return [] if old == new else [f"{name}: {old!r} before, {new!r} now"]
+
+
+def finished_runs(config: Config) -> list[tuple[Path, dict[str, Any]]]:
+    """Finished runs of the same task, data and LLM below ``run.root``, newest first, with their summaries."""
+    wanted = decisive(config, SAME_SETTING)
+    found = []
+    for summary in Path(config.run.root).rglob("summary.json"):
+        try:
+            values = json.loads(summary.read_text(encoding="utf-8"))
+            same = decisive(load_config(summary.parent), SAME_SETTING) == wanted
+        except (RunError, ValueError):
+            continue
+        if same:
+            found.append((summary.stat().st_mtime, summary.parent, values))
+    return [(folder, values) for _, folder, values in sorted(found, key=lambda f: (-f[0], str(f[1])))]

@@ -1,0 +1,76 @@
+"""Candidate and feedback tables of a configuration: read where they exist, made where they do not.
+
+They lie in ``store.dir/tables/<task>-<hash>/`` beside the generations, so that runs that differ only in
+method, seed or optimiser share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ropg import build
+from ropg.configuration import Config
+from ropg.examples import Example
+from ropg.feedback.candidates import CandidateTable, build_candidates
+from ropg.feedback.scorer import FeedbackTable, feedback_identity, score_candidates
+from ropg.feedback.store import GenerationStore
+from ropg.feedback.tables import TableError
+from ropg.runs import short_hash
+
+
+def candidate_identity(config: Config, task: Any, encoder_fingerprint: str, data: str) -> dict[str, Any]:
+    """What decides the candidates of one split: data, task, encoder and l."""
+    return {
+        "data": data,
+        "task": task.name,
+        "definition": config.task.definition,
+        "encoder": encoder_fingerprint,
+        "max_length": config.encoder.max_length,
+        "l": config.candidates.l,
+    }
+
+
+def candidates_for(
+    config: Config, task: Any, encoder: Any, split: str, examples: Sequence[Example]
+) -> tuple[CandidateTable, Path]:
+    """The top l documents of every profile by the initial retriever, and the folder of the tables."""
+    data = build.examples_fingerprint(examples)
+    identity = candidate_identity(config, task, encoder.fingerprint, data)
+    folder = Path(config.store.dir) / "tables" / f"{task.name}-{short_hash(identity)}".lower()
+    path = folder / f"candidates-{split}.parquet"
+    try:
+        return CandidateTable.read(path, identity), folder
+    except FileNotFoundError:
+        pass
+    except TableError as error:
+        print(f"{error} (building it again)")
+    retriever = build.build_retriever("dense", config, task, encoder)
+    table = build_candidates(examples, task, retriever, l=config.candidates.l, identity=identity)
+    table.write(path)
+    return table, folder
+
+
+def feedback_for(
+    config: Config,
+    task: Any,
+    llm: Any,
+    store: GenerationStore,
+    split: str,
+    examples: Sequence[Example],
+    candidates: CandidateTable,
+    folder: Path,
+) -> tuple[FeedbackTable, int]:
+    """Eval of every candidate, and the number of texts that the LLM generated for it just now."""
+    identity = feedback_identity(task, candidates, llm, config.feedback.eval)  # type: ignore[arg-type]
+    path = folder / f"feedback-{split}-{short_hash(identity)}.parquet"
+    try:
+        return FeedbackTable.read(path, identity), 0
+    except FileNotFoundError:
+        pass
+    except TableError as error:
+        print(f"{error} (building it again)")
+    table = score_candidates(examples, task, candidates, llm, store, config.feedback.eval)  # type: ignore[arg-type]
+    table.write(path)
+    return table, table.llm_calls

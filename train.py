@@ -1,0 +1,18 @@
+"""Rank, collect feedback, train, and report on held-out users: ``python train.py --help``."""
+
+from ropg.cli import run
+
+
+def main() -> None:
+    """Parse the command line and run the pipeline."""
+
+    def command(config):  # type: ignore[no-untyped-def]
+        from ropg.pipeline import train
+
+        train(config)
+
+    run(command)
+
+
+if __name__ == "__main__":
+    main()
