@@ -80,13 +80,13 @@ def with_default_experiment(arguments: list[str]) -> list[str]:
     """The sample's settings belong to the sample: other data without an experiment gets the paper's.
 
     >>> with_default_experiment(["data=lamp"])
-    ['data=lamp', 'experiment=paper']
+    ['experiment=paper', 'data=lamp']
     >>> with_default_experiment(["method=ropg_rl"])
     ['method=ropg_rl']
     """
     chosen = dict(a.split("=", 1) for a in arguments if re.match(r"(data|experiment)=", a))
     if "experiment" not in chosen and chosen.get("data", "sample") != "sample":
-        return [*arguments, "experiment=paper"]
+        return ["experiment=paper", *arguments]
     return arguments
 
 

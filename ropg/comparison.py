@@ -9,6 +9,7 @@ from typing import Any
 from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
+from ropg.evaluation.tables import LABELS
 from ropg.examples import Document, Example
 from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
@@ -17,16 +18,6 @@ from ropg.pipeline import counts, say
 from ropg.runs import evaluation_folder, finished_runs, open_run
 
 TRAINED = ("ropg_rl", "ropg_kd")
-LABELS = {
-    "none": "No personalization",
-    "random": "Random",
-    "recency": "Recency",
-    "bm25": "BM25",
-    "initial": "Initial encoder",
-    "rrf": "RRF",
-    "ropg_rl": "ROPG-RL",
-    "ropg_kd": "ROPG-KD",
-}
 
 
 def evaluate(config: Config) -> Path:

@@ -11,10 +11,11 @@ from typing import Any
 from ropg import build
 from ropg.configuration import Config
 from ropg.evaluation.files import write_text
-from ropg.evaluation.plots import difference_histogram, learning_curves, read_metrics, system_bars
+from ropg.evaluation.plots import read_metrics
 from ropg.evaluation.predictions import write_predictions
-from ropg.evaluation.report import Case, CaseAnswer, Facts, Grid, Picture, Section, Text, write_report
-from ropg.evaluation.seeds import HEADER, seed_rows
+from ropg.evaluation.report import Grid, Section, Text, write_report
+from ropg.evaluation.report_sections import evaluation_sections
+from ropg.evaluation.seeds import HEADER, SEED_NOTE, print_seeds, seed_rows
 from ropg.evaluation.statistics import dataset_statistics, statistics_table
 from ropg.evaluation.systems import Evaluation
 from ropg.evaluation.table_text import markdown_grid, markdown_table, print_table
@@ -22,8 +23,6 @@ from ropg.evaluation.tables import results_table
 from ropg.examples import Example
 from ropg.pipeline import say
 from ropg.runs import finished_runs
-
-CASES = 6  # examples shown in the report
 
 
 def write_outputs(
@@ -35,43 +34,40 @@ def write_outputs(
     calls: Mapping[str, int],
     folder: Path,
 ) -> None:
-    """Write everything but results.json, and print the table and where things lie."""
+    """Write everything but results.json, print the table, and say where things lie."""
     for name, outcome in evaluation.outcomes.items():
         write_predictions(folder / "predictions", name, task.name, outcome.predictions)
-    if not evaluation.results:
-        say("evaluate", f"no example has a gold output: predictions only, in {folder / 'predictions'}")
-        return
     settings = config.evaluation
     labels = {name: outcome.label for name, outcome in evaluation.outcomes.items()}
-    table = results_table(evaluation.results, labels=labels, alpha=settings.alpha, correct=settings.holm)
-    summaries = [summary for _, summary in finished_runs(config)]
-    seeds = seed_rows(summaries) if summaries else []
     title = f"{task.name}: personalized by {len(labels)} systems, k = {evaluation.k}"
-    parts = [f"# {title}", note(config), markdown_table(table)]
+    table = results_table(evaluation.results, labels=labels, alpha=settings.alpha, correct=settings.holm)
+    seeds = seed_rows([summary for _, summary in finished_runs(config)])
+    parts = [f"# {title}", data_note(config)]
+    parts += [markdown_table(table)] if evaluation.results else ["No gold outputs: predictions only."]
     if seeds:
-        parts += [
-            "## First-document reward of the trained retrievers",
-            SEED_NOTE,
-            markdown_grid(HEADER, seeds, left=1),
-        ]
-    parts += ["## The data (Table 1)", statistics_table([statistics(config, task)])]
+        grid = markdown_grid(HEADER, seeds, left=1)
+        parts += ["## First-document reward of the trained retrievers", SEED_NOTE, grid]
+    parts += ["## The data (the paper's Table 1)", statistics_table([statistics(config, task)])]
     write_text(folder / "tables.md", "\n\n".join(part.strip() for part in parts) + "\n")
-    seed_blocks: list[Any] = [Grid(HEADER, seeds), Text(SEED_NOTE)] if seeds else []
-    sections = [
-        Section("Results", [Text(note(config), important=True), table, *bars(evaluation, labels)]),
-        Section(
-            "Training", [*training(runs), *([Grid(HEADER, seeds, left=1), Text(SEED_NOTE)] if seeds else [])]
-        ),
-        Section("Where systems differ", differences(evaluation, labels)),
-        Section("Examples", cases(task, examples, evaluation)),
-        Section("Counts", [counts_grid(evaluation, calls)]),
-        Section("Configuration", [Facts(flat(dataclasses.asdict(config)))]),
-    ]
-    write_report(folder, title, [section for section in sections if section.blocks])
-    print_table(table, title)
+
+    sections = evaluation_sections(
+        evaluation,
+        examples,
+        table,
+        run=what_was_run(config, task, runs),
+        configuration=dataclasses.asdict(config),
+        data_note=data_note(config),
+        curves=learning_records(runs, labels),
+        counts={name: {"llm_calls": n} for name, n in calls.items()},
+    )
+    if seeds:
+        sections.insert(2, Section("Trained retrievers, every seed", [Grid(HEADER, seeds), Text(SEED_NOTE)]))
+    write_report(folder, title, sections)
+    if evaluation.results:
+        print_table(table, title)
     if seeds:
         print_seeds(seeds)
-    say("done", f"{folder}/report.html, tables.md, results.json and predictions/")
+    say("done", f"{folder}: report.html, tables.md, results.json, predictions")
 
 
 def statistics(config: Config, task: Any) -> dict[str, Any]:
@@ -86,132 +82,36 @@ def statistics(config: Config, task: Any) -> dict[str, Any]:
     return dataset_statistics(task.name, splits, task.labels)
 
 
-SEED_NOTE = (
-    "Mean Eval of the first of the candidates that each system ranks, one document in the prompt, on held-out "
-    "users; gap closed is (trained − initial) / (oracle − initial); p-values are two-tailed paired permutation "
-    "tests against the initial encoder and BM25."
-)
-
-
-def note(config: Config) -> str:
-    """What the figures were made from, in one sentence."""
+def data_note(config: Config) -> str:
+    """What the figures were made from, in one or two sentences."""
     data = config.data.path or config.data.root or config.data.source
-    kind = (
-        "The data is synthetic: no real person wrote or is described by it. "
-        if config.data.source == "sample"
-        else ""
+    synthetic = "The data is synthetic: no real person wrote or is described by it. "
+    return (
+        f"{synthetic if config.data.source == 'sample' else ''}Data: {data}; LLM: {config.llm.model}; "
+        f"initial encoder: {config.encoder.model}."
     )
-    return f"{kind}Data: {data}; LLM: {config.llm.model}; encoder: {config.encoder.model}."
 
 
-def print_seeds(seeds: Sequence[Sequence[str]]) -> None:
-    """Print the table of seeds."""
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title="First-document reward on held-out users", title_justify="left")
-    for i, name in enumerate(HEADER):
-        shown.add_column(name, justify="left" if i == 0 else "right")
-    for row in seeds:
-        shown.add_row(*row)
-    Console().print(shown)
-
-
-def bars(evaluation: Evaluation, labels: Mapping[str, str]) -> list[Picture]:
-    """One bar chart per metric."""
-    metrics = list(dict.fromkeys(row["metric"] for row in evaluation.results))
-    return [
-        Picture(
-            system_bars([row for row in evaluation.results if row["metric"] == metric], labels),
-            f"{metric} of each system with its 95 % interval",
-        )
-        for metric in metrics
-    ]
-
-
-def training(runs: Mapping[str, Path]) -> list[Any]:
-    """Learning curves of the runs that were compared."""
-    curves = {
-        name: read_metrics(folder / "metrics.jsonl")
-        for name, folder in runs.items()
-        if (folder / "metrics.jsonl").exists()
+def what_was_run(config: Config, task: Any, runs: Mapping[str, Path]) -> dict[str, str]:
+    """The few lines that head the report."""
+    facts = {
+        "task": f"{task.name}, {task.template} template, Eval = {task.metric}",
+        "LLM": config.llm.model,
+        "initial encoder": config.encoder.model,
     }
-    if not curves:
-        return []
-    blocks: list[Any] = [
-        Picture(
-            learning_curves(curves), "expected and first-document reward on dev against the training step"
-        )
-    ]
-    facts = {}
     for name, folder in runs.items():
         summary = folder / "summary.json"
+        facts[name] = str(folder)
         if summary.exists():
             values = json.loads(summary.read_text(encoding="utf-8"))
-            facts[name] = (
-                f"{folder}: seed {values['seed']}, {values['n_train']} training queries, "
-                f"{values['llm_calls']} LLM calls, {values['seconds']:.0f} s"
+            facts[name] += (
+                f": seed {values['seed']}, {values['n_train']} training queries, {values['llm_calls']} LLM calls, "
+                f"{values['seconds']:.0f} s"
             )
-    return [*blocks, Facts(facts)] if facts else blocks
+    return facts
 
 
-def differences(evaluation: Evaluation, labels: Mapping[str, str]) -> list[Any]:
-    """Per-example differences of Eval to the initial encoder, of the systems that differ anywhere."""
-    base = evaluation.outcomes.get("initial")
-    if base is None or not base.evals:
-        return []
-    values = {
-        labels[name]: [outcome.evals[i] - base.evals[i] for i in base.evals]
-        for name, outcome in evaluation.outcomes.items()
-        if name in ("bm25", "recency", "ropg_rl", "ropg_kd")
-    }
-    return (
-        [Picture(difference_histogram(values, labels["initial"]), "differences of Eval per example")]
-        if values
-        else []
-    )
-
-
-def cases(task: Any, examples: Sequence[Example], evaluation: Evaluation) -> list[Case]:
-    """The first examples with what each system retrieved and answered."""
-    shown = []
-    for example in examples[:CASES]:
-        documents = {d.id: d for d in example.profile}
-        answers = [
-            CaseAnswer(
-                outcome.label,
-                [task.document_text(documents[i]) for i in outcome.document_ids[example.id]],
-                outcome.predictions[example.id],
-                outcome.evals.get(example.id),
-            )
-            for outcome in evaluation.outcomes.values()
-        ]
-        shown.append(Case(example.id, example.input, example.target, answers))
-    return shown
-
-
-def counts_grid(evaluation: Evaluation, calls: Mapping[str, int]) -> Grid:
-    """What was generated, cut, dropped or not understood, per system."""
-    names = list(dict.fromkeys(name for outcome in evaluation.outcomes.values() for name in outcome.counts))
-    header = ["System", "LLM calls", *(name.replace("_", " ") for name in names)]
-    rows = [
-        [outcome.label, str(calls.get(name, 0)), *(str(outcome.counts.get(n, 0)) for n in names)]
-        for name, outcome in evaluation.outcomes.items()
-    ]
-    return Grid(header, rows)
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as dotted names.
-
-    >>> flat({"a": {"b": 1}, "c": 2})
-    {'a.b': 1, 'c': 2}
-    """
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= (
-            flat(value, f"{prefix}{name}.")
-            if isinstance(value, dict) and value
-            else {f"{prefix}{name}": value}
-        )
-    return found
+def learning_records(runs: Mapping[str, Path], labels: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The evaluation records of the runs that were compared, by label."""
+    logs = {labels[name]: folder / "metrics.jsonl" for name, folder in runs.items() if name in labels}
+    return {label: read_metrics(path) for label, path in logs.items() if path.exists()}

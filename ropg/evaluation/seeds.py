@@ -19,6 +19,12 @@ HEADER = (
     "n",
 )
 
+SEED_NOTE = (
+    "Mean Eval of the first of the candidates that each system ranks, one document in the prompt, on held-out "
+    "users. Gap closed is (trained − initial) / (oracle − initial); p-values are two-tailed paired permutation "
+    "tests of trained against the initial encoder and against BM25."
+)
+
 
 def seed_rows(summaries: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """First-document reward of every run, by method and seed; values as text, three decimals.
@@ -43,3 +49,16 @@ def seed_rows(summaries: Sequence[Mapping[str, Any]]) -> list[list[str]]:
         values = [f"{first[name]:.3f}" for name in ("initial", "bm25", "random", "trained", "oracle")]
         rows.append([str(run["method"]), str(run["seed"]), *values, closed, *p, str(run["n_heldout"])])
     return rows
+
+
+def print_seeds(rows: Sequence[Sequence[str]]) -> None:
+    """Print the rows as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title="First-document reward on held-out users", title_justify="left")
+    for i, name in enumerate(HEADER):
+        shown.add_column(name, justify="left" if i == 0 else "right")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)

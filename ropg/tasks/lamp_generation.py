@@ -26,7 +26,7 @@ from ropg.tasks.wording import (
 )
 
 
-def _titles(
+def titles_task(
     name: str, language: str, instruction: str, label: str, answer: str, trail: str = ". "
 ) -> TaskDefinition:
     """A task whose documents are texts with the titles that the user gave them."""
@@ -47,7 +47,7 @@ def _titles(
 def lamp_4(language: str = "en") -> TaskDefinition:
     """LaMP-4, personalized news headline generation."""
     instruction = "Generate a headline for the following article:"
-    return _titles("LaMP-4", language, instruction, "article", "headline")
+    return titles_task("LaMP-4", language, instruction, "article", "headline")
 
 
 @register_task("lamp_5")
@@ -55,14 +55,14 @@ def lamp_5(language: str = "en") -> TaskDefinition:
     """LaMP-5, personalized scholarly title generation."""
     instruction = "Generate a title for the following abstract of a paper:"
     trail = ". Following the given patterns "
-    return _titles("LaMP-5", language, instruction, "abstract", "title", trail)
+    return titles_task("LaMP-5", language, instruction, "abstract", "title", trail)
 
 
 @register_task("lamp_6")
 def lamp_6(language: str = "en") -> TaskDefinition:
     """LaMP-6, personalized e-mail subject generation."""
     instruction = "Generate a subject for the following email:"
-    return _titles("LaMP-6", language, instruction, "email", "subject")
+    return titles_task("LaMP-6", language, instruction, "email", "subject")
 
 
 def _quoted_text(document: Document) -> tuple[Piece, ...]:
