@@ -6,12 +6,13 @@ Each function is the one place where the keys of its part of the configuration a
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ropg.configuration import Config, DataConfig
-from ropg.examples import Example
+from ropg.examples import Document, Example
 
 
 def build_task(config: Config) -> Any:
@@ -26,6 +27,26 @@ def build_task(config: Config) -> Any:
         rouge_tokenizer=config.task.rouge_tokenizer,  # type: ignore[arg-type]
         definition=config.task.definition,
     )
+
+
+def task_fingerprint(task: Any) -> str:
+    """Identify what a task writes: changed templates must not meet tables made with the old ones.
+
+    The hash of the query, document text and prompts that it makes of two made-up documents.
+    """
+    pair = [
+        Document(
+            name, f"text of {name}", title=f"title of {name}", score="3", date="2020-01-01", tag="comedy"
+        )
+        for name in ("a", "b")
+    ]
+    parts = [task.name, task.template, task.query("an input"), *map(task.document_text, pair)]
+    for documents in ([], pair[:1], pair):
+        try:
+            parts.append(task.prompt("an input", documents))
+        except ValueError as error:  # a task may need fields that these documents lack
+            parts.append(str(error))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def build_llm(config: Config, task: Any) -> Any:
@@ -62,20 +83,24 @@ def build_encoder(config: Config, model: str | Path | None = None) -> Any:
 
 
 def build_retriever(name: str, config: Config, task: Any, encoder: Any = None) -> Any:
-    """A ranking system by its name: none, random, recency, bm25, dense or rrf."""
-    from ropg.retrievers import BM25, Dense, Recency, ReciprocalRankFusion, load_retriever
+    """A retriever by its name, with its options of ``config.retrievers`` and the task's document text.
 
-    text = task.document_text
-    bm25 = BM25(config.retrieval.bm25, text=text)  # type: ignore[arg-type]
-    if name == "bm25":
-        return bm25
-    if name == "dense":
-        return Dense(encoder, text=text)
+    ``encoder`` goes to those that take one. Options that its constructor does not take raise ValueError.
+    """
+    from ropg.retrievers import RETRIEVERS
+
+    options = dict(config.retrievers.get(name) or {})
+    factory = RETRIEVERS.get(options.pop("target", name))
+    accepted = inspect.signature(factory).parameters
+    if "encoder" in accepted and encoder is not None:
+        options["encoder"] = encoder
     if name == "rrf":
-        members = [bm25, Recency(text=text), Dense(encoder, text=text)]
-        return ReciprocalRankFusion(members, k=config.retrieval.rrf_k)
-    options: dict[str, Any] = {"seed": config.seed} if name == "random" else {}
-    return load_retriever(name, text=text, **options)
+        options |= {k: v for k, v in (config.retrievers.get("bm25") or {}).items() if k == "variant"}
+    try:
+        inspect.signature(factory).bind(text=task.document_text, **options)
+    except TypeError as error:
+        raise ValueError(f"retrievers.{name}: {error}; it takes {', '.join(accepted)}") from None
+    return factory(text=task.document_text, **options)
 
 
 def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import typing
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def run(function: Callable[[Config], None], argv: Sequence[str] | None = None) -
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     ConfigStore.instance().store(name="schema", node=Config)
     debug = bool(os.environ.get("ROPG_DEBUG"))
+    warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
     try:
         check_strings(arguments)
         sys.argv = [sys.argv[0], *with_default_experiment(arguments)]

@@ -15,7 +15,7 @@ from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
 from ropg.outputs import write_outputs
 from ropg.pipeline import counts, say
-from ropg.runs import evaluation_folder, finished_runs, open_run
+from ropg.runs import EVALUATION, evaluation_folder, finished_runs, open_run
 
 TRAINED = ("ropg_rl", "ropg_kd")
 
@@ -29,7 +29,10 @@ def evaluate(config: Config) -> Path:
     examples = heldout_examples(config)
     runs = trained_runs(config)
     folder = evaluation_folder(config)
-    with open_run(config, folder), GenerationStore(Path(config.store.dir) / "generations") as store:
+    with (
+        open_run(config, folder, EVALUATION),
+        GenerationStore(Path(config.store.dir) / "generations") as store,
+    ):
         calls: dict[str, int] = {}
 
         def answer(name: str, rankings: Mapping[str, Sequence[Document]]) -> Answers:
@@ -97,22 +100,22 @@ def trained_runs(config: Config) -> dict[str, Path]:
 
 
 def systems(config: Config, task: Any, runs: Mapping[str, Path]) -> list[Any]:
-    """The systems of ``evaluation.systems`` in their order, trained ones only where a run is there."""
+    """The systems of ``evaluation.systems`` in their order, trained ones only where a run is there.
+
+    A name is a trained system, ``initial``, or a retriever of ``ropg.retrievers`` or ``config.retrievers``.
+    """
     from ropg.evaluation import retriever_system
 
     encoder = None
     found = []
     for name in config.evaluation.systems:
-        if name not in LABELS:
-            raise Refused(f"evaluation.systems: {name!r} is none of {', '.join(LABELS)}")
-        if name in ("initial", "rrf") and encoder is None:
-            encoder = build.build_encoder(config)
         if name in TRAINED:
             if name not in runs:
                 continue
             trained = build.build_encoder(config, runs[name] / "model")
             retriever = build.build_retriever("dense", config, task, trained)
         else:
+            encoder = encoder or build.build_encoder(config)
             retriever = build.build_retriever("dense" if name == "initial" else name, config, task, encoder)
-        found.append(retriever_system(name, retriever, task, LABELS[name]))
+        found.append(retriever_system(name, retriever, task, LABELS.get(name, name)))
     return found

@@ -116,8 +116,6 @@ class RetrievalConfig:
     """How the evaluated systems retrieve."""
 
     k: int = 4
-    bm25: str = "okapi"  # okapi | lucene
-    rrf_k: int = 60
 
 
 @dataclass
@@ -175,6 +173,8 @@ class Config:
     store: StoreConfig = field(default_factory=StoreConfig)
     run: RunConfig = field(default_factory=RunConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    # options of each retriever by name, from conf/retriever; `target` names one of your own, module:attribute
+    retrievers: dict[str, Any] = field(default_factory=dict)
     models: dict[str, str | None] = field(default_factory=lambda: {"ropg_rl": None, "ropg_kd": None})
     stage: str = "all"  # rank | feedback | train | all
     seed: int = 0

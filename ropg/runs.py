@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,8 @@ from ropg.configuration import Config
 # what decides the result of training; where it is written, tracked or evaluated does not
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
 SAME_SETTING = ("task", "data", "llm")
-_DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds", "limit_test")
+EVALUATION = ("task", "data", "llm", "encoder", "retrieval", "retrievers")
+_DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds")
 
 
 class RunError(ValueError):
@@ -49,22 +51,29 @@ def run_folder(config: Config) -> Path:
     if config.run.dir:
         return Path(config.run.dir)
     name = f"{config.task.name}-{config.method.name}-seed{config.seed}-{short_hash(decisive(config))}"
-    return Path(config.run.root) / name.lower()
+    return Path(config.run.root) / slug(name)
 
 
 def evaluation_folder(config: Config) -> Path:
     """``run.dir``, or a folder below ``run.root`` for the evaluation of one setting."""
     if config.run.dir:
         return Path(config.run.dir)
-    parts = (*SAME_SETTING, "retrieval")
-    return (
-        Path(config.run.root) / f"evaluation-{config.task.name}-{short_hash(decisive(config, parts))}".lower()
-    )
+    name = f"evaluation-{config.task.name}-{short_hash(decisive(config, EVALUATION))}"
+    return Path(config.run.root) / slug(name)
+
+
+def slug(name: str) -> str:
+    """A name that is a good folder name everywhere.
+
+    >>> slug("LaMP-4 mine:Task=1")
+    'lamp-4-mine-task-1'
+    """
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower())
 
 
 @contextmanager
-def open_run(config: Config, folder: Path) -> Iterator[Path]:
-    """Lock a run folder for this process and keep its ``config.yaml``.
+def open_run(config: Config, folder: Path, parts: tuple[str, ...] = DECIDES) -> Iterator[Path]:
+    """Lock a run folder for this process and keep its ``config.yaml``; ``parts`` of it must stay as they were.
 
     Raises RunError where another process holds it, or where it belongs to another configuration.
     """
@@ -80,8 +89,7 @@ def open_run(config: Config, folder: Path) -> Iterator[Path]:
             ) from None
         kept = folder / "config.yaml"
         if kept.exists():
-            before = decisive(load_config(folder))
-            differing = differences(before, decisive(config))
+            differing = differences(decisive(load_config(folder), parts), decisive(config, parts))
             if differing:
                 raise RunError(
                     f"{folder} belongs to a run with other settings ({'; '.join(differing)}); name another run.dir, or "
@@ -126,14 +134,21 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 
 def finished_runs(config: Config) -> list[tuple[Path, dict[str, Any]]]:
     """Finished runs of the same task, data and LLM below ``run.root``, newest first, with their summaries."""
-    wanted = decisive(config, SAME_SETTING)
+    wanted = _setting(config)
     found = []
     for summary in Path(config.run.root).rglob("summary.json"):
         try:
             values = json.loads(summary.read_text(encoding="utf-8"))
-            same = decisive(load_config(summary.parent), SAME_SETTING) == wanted
+            same = _setting(load_config(summary.parent)) == wanted
         except (RunError, ValueError):
             continue
         if same:
             found.append((summary.stat().st_mtime, summary.parent, values))
     return [(folder, values) for _, folder, values in sorted(found, key=lambda f: (-f[0], str(f[1])))]
+
+
+def _setting(config: Config) -> dict[str, Any]:
+    """Task, data and LLM; how many held-out users are looked at is not part of them."""
+    found = decisive(config, SAME_SETTING)
+    found["data"].pop("limit_test")
+    return found

@@ -25,7 +25,7 @@ def candidate_identity(config: Config, task: Any, encoder_fingerprint: str, data
     return {
         "data": data,
         "task": task.name,
-        "definition": config.task.definition,
+        "wording": build.task_fingerprint(task),
         "encoder": encoder_fingerprint,
         "max_length": config.encoder.max_length,
         "l": config.candidates.l,
