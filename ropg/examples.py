@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
 
 Provenance = Literal["own", "neighbor"]
-
-_NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Document:
     provenance: str = "own"
     author: str | None = None
     item: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=lambda: _NO_FIELDS)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +54,4 @@ class Example:
     input: str
     target: str | None
     profile: Sequence[Document]
-    meta: Mapping[str, Any] = field(default_factory=lambda: _NO_FIELDS)
+    meta: Mapping[str, Any] = field(default_factory=dict)

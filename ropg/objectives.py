@@ -165,7 +165,10 @@ def _masked_log_softmax(values: Tensor, mask: Tensor, temperature: float, what: 
     dead = ~mask.any(dim=-1, keepdim=True)  # (B, 1)
     # masking comes before the softmax; a dead row keeps its zeros, since a softmax over nothing is NaN
     masked = values.masked_fill(~(mask | dead), -math.inf)
-    return torch.log_softmax(masked, dim=-1).masked_fill(~mask, -math.inf)
+    log_probs = torch.log_softmax(masked, dim=-1)
+    if not torch.isfinite(log_probs.detach()[mask]).all():
+        raise ValueError(f"{what} are so far apart that a probability leaves the range of {values.dtype}")
+    return log_probs.masked_fill(~mask, -math.inf)
 
 
 def _finite_where(values: Tensor, mask: Tensor, what: str) -> Tensor:

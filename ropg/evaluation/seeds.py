@@ -13,7 +13,7 @@ HEADER = (
     "Random",
     "Trained",
     "Oracle",
-    "Gap closed",
+    "Gap",
     "p initial",
     "p BM25",
     "n",
@@ -21,15 +21,15 @@ HEADER = (
 
 SEED_NOTE = (
     "Mean Eval of the first of the candidates that each system ranks, one document in the prompt, on held-out "
-    "users. Gap closed is (trained − initial) / (oracle − initial); p-values are two-tailed paired permutation "
-    "tests of trained against the initial encoder and against BM25."
+    "users. Gap is the share that training closed, (trained − initial) / (oracle − initial). p-values are "
+    "two-tailed paired permutation tests of trained against the initial encoder and against BM25."
 )
 
 
 def seed_rows(summaries: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """First-document reward of every run, by method and seed; values as text, three decimals.
 
-    ``Gap closed`` is (trained − initial) / (oracle − initial).
+    ``Gap`` is (trained − initial) / (oracle − initial).
 
     >>> first = {"initial": 0.4, "bm25": 0.5, "random": 0.3, "trained": 0.6, "oracle": 0.8}
     >>> run = {"method": "ropg_kd", "seed": 0, "n_heldout": 150, "p_values": {"initial": 0.0001, "bm25": None},
@@ -53,22 +53,20 @@ def seed_rows(summaries: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 def print_seeds(rows: Sequence[Sequence[str]]) -> None:
     """Print the rows as a table."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    # eleven columns within eighty characters, so that a pipe cuts nothing
+    left_out = ("Random", "n")  # what is left fits into eighty characters; tables.md has all
+    sizes = " to ".join(sorted({row[-1] for row in rows}, key=int))
     shown = Table(
-        title="First-document reward on held-out users (gap: share of initial to oracle that training closed)",
+        title=f"First-document reward on held-out users (n = {sizes})",
         title_justify="left",
-        box=SIMPLE_HEAD,
+        box=None,
         padding=(0, 1, 0, 0),
-        pad_edge=False,
-        collapse_padding=True,
     )
-    short = {"Gap closed": "Gap", "p initial": "p init."}
-    for i, name in enumerate(HEADER):
-        shown.add_column(short.get(name, name), justify="left" if i == 0 else "right", no_wrap=True)
+    chosen = [i for i, name in enumerate(HEADER) if name not in left_out]
+    for i in chosen:
+        shown.add_column(HEADER[i], justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*(row[i] for i in chosen))
     Console().print(shown)

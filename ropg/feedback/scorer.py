@@ -23,6 +23,7 @@ from ropg.feedback.lookup import documents_by_id, examples_by_id
 from ropg.feedback.protocols import LanguageModel, TaskLike
 from ropg.feedback.store import GenerationStore
 from ropg.feedback.tables import offsets, read_table, write_table
+from ropg.tasks.metrics import LIKELIHOOD
 
 Eval = Literal["metric", "likelihood"]
 _SCHEMA = pa.schema(
@@ -134,6 +135,11 @@ def score_candidates(
     """
     if eval not in ("metric", "likelihood"):
         raise ValueError(f"eval is {eval!r}; it is 'metric' or 'likelihood'")
+    if eval == "metric" and getattr(task, "metric", None) == LIKELIHOOD:
+        raise ValueError(
+            f"{task.name}: the metric 'likelihood' is no property of a generated text; score with "
+            "eval='likelihood' (feedback.eval=likelihood), or choose another metric"
+        )
     found = examples_by_id(examples, candidates.example_ids)
     with_target = [i for i in candidates.example_ids if examples[found[i]].target is not None]
     for example_id in with_target:

@@ -10,6 +10,7 @@ from typing import Any
 from ropg.llms import LLMS
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
+from ropg.text import well_formed
 
 
 @LLMS.register("causal")
@@ -65,7 +66,9 @@ class CausalLLM(LocalLLM):
         if not texts:
             return []
         # A chat template writes its special tokens itself: adding them again would double BOS.
-        encoded = self.tokenizer(list(texts), add_special_tokens=not self.chat_template)["input_ids"]
+        encoded = self.tokenizer(
+            [well_formed(text) for text in texts], add_special_tokens=not self.chat_template
+        )["input_ids"]
         if self._appends_end:
             encoded = [ids[:-1] for ids in encoded]  # nothing is to be said after an end
         return [ids or [self._start_token] for ids in encoded]

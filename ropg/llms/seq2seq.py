@@ -8,6 +8,7 @@ from typing import Any
 from ropg.llms import LLMS
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
+from ropg.text import well_formed
 
 
 @LLMS.register("seq2seq")
@@ -38,12 +39,12 @@ class Seq2SeqLLM(LocalLLM):
 
     def encode(self, prompts: Sequence[str]) -> list[list[int]]:
         """Token ids of whole prompts, special tokens included; never empty."""
-        encoded = self.tokenizer(list(prompts))["input_ids"] if prompts else []
+        encoded = self.tokenizer([well_formed(prompt) for prompt in prompts])["input_ids"] if prompts else []
         return [ids or [int(self.tokenizer.pad_token_id)] for ids in encoded]
 
     def encode_pair(self, prompt: str, target: str) -> Pair:
         """Token ids of a prompt and of the decoder's target, end-of-sequence token included."""
-        ids = list(self.tokenizer(text_target=target)["input_ids"])
+        ids = list(self.tokenizer(text_target=well_formed(target))["input_ids"])
         if ids[-1:] != [self.tokenizer.eos_token_id]:
             ids.append(int(self.tokenizer.eos_token_id))
         return self.encode([prompt])[0], ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -14,9 +15,12 @@ from ropg.retrievers.encoder import load_encoder
 
 
 class TextEncoder(Protocol):
-    """What :class:`Dense` needs of an encoder; :class:`ropg.retrievers.encoder.Encoder` is one."""
+    """What :class:`Dense` needs of an encoder; :class:`ropg.retrievers.encoder.Encoder` is one.
 
-    def encode(self, texts: Sequence[str], progress: bool = False) -> np.ndarray:
+    A parameter ``progress`` of ``encode`` is set to True where there is one (show a bar).
+    """
+
+    def encode(self, texts: list[str], /) -> np.ndarray:
         """Return one vector per text: (N, D)."""
         ...
 
@@ -55,6 +59,9 @@ class Dense(ScoringRetriever):
     def scorer(self) -> Scorer:
         """Score by dot product; raises nothing itself, a vector that is not finite is refused on sorting."""
         vectors: LRU[np.ndarray] = LRU(self.cache_size)
+        shown: dict[str, Any] = (
+            {"progress": True} if "progress" in inspect.signature(self.encoder.encode).parameters else {}
+        )
 
         def score(requests: Sequence[Request]) -> list[np.ndarray]:
             texts = [[self.text(document) for document in request.documents] for request in requests]
@@ -62,7 +69,7 @@ class Dense(ScoringRetriever):
             known = {key: vector for key in wanted if (vector := vectors.get(key)) is not None}
             missing = [key for key in wanted if key not in known]
             if missing:
-                encoded = self.encoder.encode([wanted[key] for key in missing], progress=True)
+                encoded = self.encoder.encode([wanted[key] for key in missing], **shown)
                 for key, vector in zip(missing, encoded, strict=True):
                     known[key] = np.array(vector)  # a copy: a view would keep the whole chunk alive
                     vectors.put(key, known[key])

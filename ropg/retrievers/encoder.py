@@ -20,6 +20,7 @@ import numpy as np
 from ropg.models import fingerprint, resolve_model
 from ropg.retrievers import _encoder_files as files
 from ropg.retrievers._progress import progress_bar
+from ropg.text import well_formed
 
 if TYPE_CHECKING:
     import torch
@@ -85,10 +86,12 @@ class Encoder:
         """Token ids of each text, special tokens included, cut to ``max_length``."""
         if not texts:
             return []
-        # a lone surrogate (half an emoji, cut by whoever made the data) is no valid input of tokenizers
-        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         encoded = self.tokenizer(
-            clean, truncation=True, max_length=self.max_length, padding=False, return_attention_mask=False
+            [well_formed(text) for text in texts],
+            truncation=True,
+            max_length=self.max_length,
+            padding=False,
+            return_attention_mask=False,
         )
         return [list(ids) for ids in encoded["input_ids"]]
 

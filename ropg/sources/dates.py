@@ -26,6 +26,8 @@ _YEAR_FIRST = re.compile(
 )
 _YEAR_LAST = re.compile(r"(?P<first>\d{1,2})(?P<sep>[-/.])(?P<middle>\d{1,2})(?P=sep)" + _YEAR + _TIME, re.I)
 _COMPACT = re.compile(_YEAR + r"(?P<month>\d{2})(?P<day>\d{2})\Z")
+_COMPACT_MONTH = re.compile(r"(?P<year>(?:19|20)\d{2})(?P<month>0[1-9]|1[0-2])\Z")
+_SECONDS = re.compile(r"\d{9,10}(?:\.\d+)?\Z")  # of Unix time, 1973 to 2286
 _MONTH_YEAR = re.compile(r"(?P<month>\d{1,2})[-/.]" + _YEAR + r"\Z")
 #: Amazon reviews: "07 23, 2008".
 _MONTH_DAY_COMMA = re.compile(r"(?P<month>\d{1,2})\s+" + _DAY + r",\s*" + _YEAR + r"\Z")
@@ -41,20 +43,28 @@ _MONTHS = (
 def parse_date(text: str) -> ParsedDate | None:
     """Parse a date of any precision; None where it is no date or its order of day and month is ambiguous.
 
-    Read are ISO dates and times (also with slashes or dots), compact days, month names, dates that end
-    with the year as long as day and month cannot be confused, and the dates of e-mails and tweets.
+    Read are ISO dates and times (also with slashes or dots), compact days and months, Unix seconds, month
+    names, dates that end with the year as long as day and month cannot be confused, and the dates of e-mails
+    and tweets.
     An instant with a time zone is moved to UTC; one without is taken as it is.
 
     >>> parse_date("2012"), parse_date("2012/3"), parse_date("2012-03-04")
     ((2012,), (2012, 3), (2012, 3, 4))
     >>> parse_date("2012-03-04T01:30:00+02:00")
     (2012, 3, 3, 23, 30, 0)
+    >>> parse_date("201203"), parse_date("1330000000")
+    ((2012, 3), (2012, 2, 23, 12, 26, 40))
     >>> parse_date("Mon, 14 May 2001 16:39:00 -0700 (PDT)")
     (2001, 5, 14, 23, 39, 0)
     >>> parse_date("23/07/2008"), parse_date("03/04/2008"), parse_date("soon"), parse_date("2012-02-30")
     ((2008, 7, 23), None, None, None)
     """
-    text = " ".join(text.split())
+    text = " ".join(str(text).split())
+    if _SECONDS.match(text):
+        instant = datetime.datetime.fromtimestamp(int(float(text)), datetime.UTC)
+        return tuple(instant.timetuple()[:6])
+    if match := _COMPACT_MONTH.match(text):
+        return _build(match.groupdict())
     if match := _YEAR_FIRST.match(text):
         return _build(match.groupdict())
     if match := _COMPACT.match(text) or _MONTH_YEAR.match(text) or _MONTH_DAY_COMMA.match(text):

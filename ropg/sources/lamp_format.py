@@ -132,6 +132,12 @@ def find_files(root: str | Path, task: LampTask, split: str, setting: str | None
         )
     questions = next((path for path in found.values() if path), None)
     if questions is None:
+        other = {"time": "user", "user": "time"}.get(setting or "")
+        if other and _first_existing(_folders(root, task, split, other), f"{split}_questions", []):
+            raise FileNotFoundError(
+                f"{task.name} {split}: {root} holds no {setting}-based copy, but a {other}-based one. Remedy: say "
+                f"setting={other} (on the command line data.setting={other})"
+            )
         raise _not_found(f"{task.name} {split}: no questions file", tried)
     tried = []
     outputs = _first_existing([questions.parent], f"{split}_outputs", tried)

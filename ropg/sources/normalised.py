@@ -145,6 +145,10 @@ def normalise_document(
             parts[part] = _text(value, key, where)
         else:
             parts[part] = text_of_number(value, str(key), where)
+    if parts["provenance"] not in (None, "own", "neighbor"):
+        raise RecordError(
+            f"{where}: provenance {parts['provenance']!r}. Remedy: write own or neighbor, or leave it out"
+        )
     if parts["id"] is None:
         if layout.needs_document_ids:
             raise RecordError(f"{where}: 'id' is missing")

@@ -47,6 +47,9 @@ def _whole_input(text: str) -> tuple[str, ...]:
     return (text,)
 
 
+_WHOLE = re.compile(r"(?<=\d)\.0+$")  # a rating written by a table program: 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a source knows about its examples.
@@ -116,7 +119,7 @@ def inspect(example: Example, rules: Rules) -> Iterator[Finding]:
 def _inspect_target(target: str, rules: Rules) -> Iterator[Finding]:
     if not target.strip():
         yield Finding("empty_target")
-    elif rules.labels is not None and target.strip().casefold() not in rules.labels:
+    elif rules.labels is not None and _WHOLE.sub("", target.strip().casefold()) not in rules.labels:
         yield Finding("unknown_gold")
 
 

@@ -66,6 +66,7 @@ def get_task(
         spec = define_task(name, definition)
     else:
         key = name if ":" in name else re.sub(r"[-_\s]+", "_", name.strip().lower())
+        key = re.sub(r"^lamp(?=\d$)", "lamp_", key)
         spec = TASKS.get(key)(language=language)
     tokenizer: RougeTokenizer = rouge_tokenizer or ("ascii" if language == "en" else "unicode")
     eval_metric = get_metric(metric or spec.metric, tokenizer=tokenizer, labels=spec.labels)

@@ -18,6 +18,7 @@ from typing import Any
 
 from ropg.examples import Document
 from ropg.tasks.templates import Piece, Question, Template
+from ropg.text import well_formed
 
 Tokenizer = Any  # a Hugging Face tokenizer, or a callable text -> number of tokens
 
@@ -56,7 +57,7 @@ class Ruler:
         """Tokens of a whole prompt, special tokens included."""
         if text not in self._counts:
             if self._is_hf:
-                count = len(self._tokenizer(text, verbose=False)["input_ids"])
+                count = len(self._tokenizer(well_formed(text), verbose=False)["input_ids"])
             else:
                 count = int(self._tokenizer(text))
             self._counts[text] = count
@@ -84,7 +85,7 @@ class Ruler:
         while True:
             part = text[:width]
             encoded = self._tokenizer(
-                part, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+                well_formed(part), add_special_tokens=False, return_offsets_mapping=True, verbose=False
             )
             offsets = encoded["offset_mapping"]
             if len(offsets) > limit:

@@ -117,7 +117,7 @@ class RatingParser:
         lowest = min(labels, key=float)
         self._scale = re.compile(
             rf"\b(?:on|from)\s+(?:a|the)\s+scale\s+(?:of|from)\s+{lowest}\s*(?:to|-|–)\s*{highest}\b"
-            rf"|(?<=[0-9])\s*(?:/|\bout\s+of\b|\bof\b)\s*{highest}(?![\w/]|\.\w)",
+            rf"|(?<=[0-9])\s*(?:stars?\s*)?\(?\s*(?:/|\bout\s+of\b|\bof\b)\s*{highest}(?![\w/]|\.\w)",
             re.IGNORECASE,
         )
 

@@ -432,3 +432,15 @@ def test_tables_that_do_not_belong_together_are_refused(tmp_path):
         join(candidates_of(examples, l=3), feedback, examples, TASK)
     with pytest.raises(ValueError, match="feedback for example 'e1'"):
         join(candidates_of(examples[:1], l=2), feedback, examples, TASK)
+
+
+def test_a_metric_that_no_text_has_is_refused_before_the_llm(tmp_path):
+    """Found out at the first reward, it would have cost the whole generation."""
+
+    class Likelihood(FakeTask):
+        metric = "likelihood"
+
+    llm, examples = FakeLLM(), make_examples(2)
+    with GenerationStore(tmp_path) as store, pytest.raises(ValueError, match=r"feedback\.eval=likelihood"):
+        score_candidates(examples, Likelihood(), candidates_of(examples), llm, store, progress=False)
+    assert not llm.batches

@@ -152,3 +152,14 @@ def test_no_warning_for_long_text(llama, recwarn):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load_llm("causal", model=str(llama)).count_tokens("word " * 900) > 900
+
+
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+def test_half_a_character_does_not_stop_a_run(kind, request):
+    """One text with a lone surrogate, which tokenizers refuse, would end hours of feedback."""
+    folder = request.getfixturevalue({"causal": "llama", "seq2seq": "t5"}[kind])
+    llm = load_llm(kind, model=str(folder), max_new_tokens=4)
+    broken, whole = "a quiet \ud83d room", "a quiet ? room"
+    assert llm.generate([broken]) == llm.generate([whole])
+    assert llm.count_tokens(broken) == llm.count_tokens(whole)
+    assert llm.log_likelihood([broken], [broken]) == llm.log_likelihood([whole], [whole])

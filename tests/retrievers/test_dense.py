@@ -103,3 +103,13 @@ def test_the_text_option_and_options_of_the_encoder(tiny_bert: Path) -> None:
     assert (dense.encoder.max_length, dense.name) == (12, "initial")
     with pytest.raises(TypeError, match="max_length"):
         load_retriever("dense", encoder=load_encoder(str(tiny_bert), device="cpu"), max_length=12)
+
+
+def test_any_object_that_encodes_will_do() -> None:
+    """A SentenceTransformer, or a user's own encoder, knows nothing of this project's progress bar."""
+
+    class Plain:
+        def encode(self, texts: list[str]) -> np.ndarray:
+            return np.array([[len(text), 1.0] for text in texts])
+
+    assert ids(Dense(Plain()).rank("q", profile("a", "abc", "ab"))) == ["d1", "d2", "d0"]

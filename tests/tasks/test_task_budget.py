@@ -317,3 +317,12 @@ def test_entries_are_prefixes(texts: list[str], budget: int) -> None:
         for end in (f'", and "<{i + 1}', '" are written by a person.'):
             kept = kept.partition(end)[0]
         assert f"{documents[i].text}".startswith(f"<{i}" + kept)
+
+
+def test_half_a_character_is_kept_verbatim(lossy_tokenizer: Any) -> None:
+    """A lone surrogate, which tokenizers refuse, must neither stop a run nor be rewritten in the prompt."""
+    document = Document("a", "line \ud83d one two " * 40, title="one \ud83d")
+    prompt = get_task("LaMP-4").build_prompt(INSTRUCTION + "two \ud83d", [document], lossy_tokenizer, 40)
+    assert prompt.kept_ids == ("a",)
+    assert prompt.text.startswith('"one \ud83d" is the title for "line \ud83d one two line \ud83d')
+    assert prompt.text.endswith(INSTRUCTION + "two \ud83d")
