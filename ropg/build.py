@@ -5,20 +5,27 @@ Each function is the one place where the keys of its part of the configuration a
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropg.configuration import Config, DataConfig
 from ropg.examples import Document, Example
 
+if TYPE_CHECKING:
+    from ropg.training.settings import TrainSettings
+
 
 def build_task(config: Config) -> Any:
     """The task of ``config.task``, with the LLM family's template where none is named."""
+    from ropg.cli import Refused
     from ropg.tasks import get_task
 
+    if config.task.name == "custom" and config.task.definition is None:
+        raise Refused("task=custom needs task.definition=FILE, a YAML file that defines the task")
     return get_task(
         config.task.name,
         template=config.task.template or config.llm.template,
@@ -82,6 +89,22 @@ def build_encoder(config: Config, model: str | Path | None = None) -> Any:
     )
 
 
+def build_objective(config: Config) -> Any:
+    """What training minimises. Raises ValueError for a name, an option or a value that does not exist."""
+    from ropg.training import load_objective
+
+    method = config.method
+    return load_objective(method.name, temperature=method.temperature, **method.options)
+
+
+def build_settings(config: Config) -> TrainSettings:
+    """The numbers of the training loop. Raises ValueError for one out of its range."""
+    from ropg.training.settings import TrainSettings
+
+    optim = dataclasses.asdict(config.optim)
+    return TrainSettings(**optim, seed=config.seed, temperature=config.method.temperature)
+
+
 def build_retriever(name: str, config: Config, task: Any, encoder: Any = None) -> Any:
     """A retriever by its name, with its options of ``config.retrievers`` and the task's document text.
 
@@ -108,6 +131,9 @@ def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:
     from ropg.cli import Refused
 
     options: dict[str, Any] = {"on_problem": data.on_problem or None, "cache_dir": data.cache_dir}
+    needed = {"lamp": "root", "records": "path", "pgraphrag": "path"}.get(data.source)
+    if needed and not getattr(data, needed):
+        raise Refused(f"data={data.source} needs data.{needed}={'DIR' if needed == 'root' else 'FILE'}")
     if data.source == "lamp":
         options |= {"root": data.root, "task": task_name, "setting": data.setting}
     elif data.source == "records":

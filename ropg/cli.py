@@ -13,20 +13,24 @@ import re
 import sys
 import typing
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.core.override_parser.types import Sweep
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ropg.configuration import Config
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+QUOTES = "'\""
+UNREADABLE = re.compile(r"token recognition|mismatched input|extraneous input|no viable|Unknown function")
 
 
 class Refused(Exception):
@@ -39,24 +43,36 @@ def run(function: Callable[[Config], None], argv: Sequence[str] | None = None) -
     A misspelt or mistyped key ends the process with status 2 and the nearest valid key; a
     :class:`Refused`, a missing file or a bad value ends it with status 1 and its message.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    # argparse takes no option between two overrides
+    arguments = sorted(sys.argv[1:] if argv is None else argv, key=lambda a: a not in ("--multirun", "-m"))
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us whole instead of being printed there
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     ConfigStore.instance().store(name="schema", node=Config)
-    debug = bool(os.environ.get("ROPG_DEBUG"))
     warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
-    try:
+
+    def job(composed: DictConfig) -> None:
+        with plain_errors():  # here as well: Hydra would print a line of its own first
+            function(typed(composed))
+
+    with plain_errors():
         check_strings(arguments)
         sys.argv = [sys.argv[0], *with_default_experiment(arguments)]
-        hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(
-            lambda composed: function(typed(composed))
-        )()
+        hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)()
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """End the process with a message where an error has one for the user; tracebacks with ROPG_DEBUG=1."""
+    debug = bool(os.environ.get("ROPG_DEBUG"))
+    try:
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         if debug:
             raise
         stop(explain(error), 2)
-    except (Refused, ValueError, OSError) as error:
-        if debug:
+    except (Refused, ValueError, OSError, MemoryError, FloatingPointError, RuntimeError) as error:
+        ours = type(error).__module__.partition(".")[0] in ("ropg", "rspg")
+        if debug or (isinstance(error, RuntimeError) and not ours):
             raise
         stop(f"{error}\n(ROPG_DEBUG=1 shows where this came from.)", 1)
     except KeyboardInterrupt:
@@ -72,10 +88,24 @@ def compose(*overrides: str) -> Config:
 
 
 def typed(composed: DictConfig) -> Config:
-    """Turn a composed DictConfig into the dataclass; types are checked and interpolations resolved."""
+    """Turn a composed DictConfig into the dataclass; types are checked and interpolations resolved.
+
+    Raises OmegaConf's error for a key that no dataclass has, however it got in (``+optim.learning_rate=1``).
+    """
+    for key in _leaves(OmegaConf.to_container(composed)):
+        if field_type(key) is None:
+            raise ConfigKeyError(f"There is no key {key}.\n    full_key: {key}")
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), composed))
     assert isinstance(config, Config)
     return config
+
+
+def _leaves(node: Any, prefix: str = "") -> Iterator[str]:
+    for name, value in node.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def with_default_experiment(arguments: list[str]) -> list[str]:
@@ -93,24 +123,56 @@ def with_default_experiment(arguments: list[str]) -> list[str]:
 
 
 def check_strings(arguments: Sequence[str]) -> None:
-    """Refuse values of text keys that the override grammar would silently turn into something else.
+    """Refuse values that the override grammar would silently turn into something else, or cannot read.
 
-    ``data.path=1_2`` would arrive as 12: the message gives the quoted form.
+    ``data.path=1_2`` would arrive as 12, ``llm.stop=[[1]]`` as a list in a list: the message gives the quoted
+    form.
     """
     parser = OverridesParser.create()
     for argument in arguments:
         if argument.startswith("-") or "=" not in argument:
             continue
-        override = parser.parse_override(argument)
-        if override.key_or_group is None or field_type(override.key_or_group) is not str:
-            continue
-        raw = argument.split("=", 1)[1]
-        value = override.value()
-        if isinstance(value, bool | int | float) and str(value) != raw:
+        key, _, raw = argument.partition("=")
+        try:
+            override = parser.parse_override(argument)
+            value = override.value()
+        except HydraException as error:
+            if UNREADABLE.search(str(error)):
+                raise OverrideParseException(
+                    argument,
+                    f"{argument}: {str(error).splitlines()[0]}. A value with = , # ( ) $ or accents needs quotes "
+                    f"inside quotes: {quoted(key, raw)}",
+                ) from None
+            raise
+        kind = field_type(override.key_or_group or "")
+        if kind is str and _changed(value, [raw]):
             raise Refused(
                 f"{argument}: {override.key_or_group} is text, but {raw} reads as the number {value}. "
-                f"""Quote it twice: '{override.key_or_group}="{raw}"'"""
+                f"Quote it twice: {quoted(key, raw)}"
             )
+        texts = re.findall(r"\[[^\[\]]*\]|[^,\[\]\s]+", raw.strip()[1:-1])
+        if kind == list[str] and isinstance(value, list) and any(_changed(item, texts) for item in value):
+            form = ",".join(f'"{text.strip(QUOTES)}"' for text in texts)
+            raise Refused(
+                f"{argument}: {override.key_or_group} is a list of texts, but this reads as {value}. "
+                f"Quote each: '{key}=[{form}]'"
+            )
+
+
+def _changed(value: Any, written: Sequence[str]) -> bool:
+    """Whether a text that was ``written`` arrives as something else; null stays what it is."""
+    if value is None or isinstance(value, str | Sweep):
+        return False
+    return not isinstance(value, bool | int | float) or str(value) not in written
+
+
+def quoted(key: str, value: str) -> str:
+    """An override whose value a shell and the override grammar both leave as it is.
+
+    >>> print(quoted("data.path", "a=b.jsonl"))
+    'data.path="a=b.jsonl"'
+    """
+    return f"""'{key.strip(QUOTES)}="{value.strip(QUOTES)}"'"""
 
 
 def field_type(key: str) -> Any:
@@ -118,13 +180,20 @@ def field_type(key: str) -> Any:
 
     >>> field_type("optim.lr"), field_type("data.path"), field_type("nothing")
     (<class 'float'>, <class 'str'>, None)
+    >>> field_type("data.fields.input")
+    <class 'str'>
     """
     node: Any = Config
     for part in key.split("."):
         hints = typing.get_type_hints(node) if dataclasses.is_dataclass(node) else {}
-        if part not in hints:
+        if node is Any:
+            return Any
+        if typing.get_origin(node) is dict:
+            node = typing.get_args(node)[1]
+        elif part in hints:
+            node = hints[part]
+        else:
             return None
-        node = hints[part]
         options = [t for t in typing.get_args(node) if t is not type(None)]
         if typing.get_origin(node) not in (dict, list) and len(options) == 1:
             node = options[0]
@@ -145,7 +214,7 @@ def keys(node: Any = Config, prefix: str = "") -> list[str]:
 def explain(error: Exception) -> str:
     """A refused configuration in one or two lines, with the nearest valid key or option."""
     text = str(error)
-    cause = error.__cause__ or error.__context__
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None and str(cause) not in text:
         text += f"\n{cause}"
     text = "\n".join(
@@ -155,32 +224,48 @@ def explain(error: Exception) -> str:
     )
     tried = re.search(r"full_key: ([\w.]+)", text) or re.search(r"Could not override '([\w.]+)'", text)
     groups = {p.name: sorted(f.stem for f in p.glob("*.yaml")) for p in CONF.iterdir() if p.is_dir()}
-    group = re.search(r"Could not find '(\w+)/([\w.]+)'", text)
-    if group and group[1] in groups:
-        near = difflib.get_close_matches(group[2], groups[group[1]], n=3, cutoff=0.4)
+    if group := re.search(r"Could not (?:find|load) '(\w+)/([\w.]*)'", text):
+        known = groups.get(group[1], [])
+        near = difflib.get_close_matches(group[2], known, n=3, cutoff=0.4)
         text = f"{group[1]}={group[2]}: there is no such option."
         text += f" Did you mean {' or '.join(near)}?" if near else ""
-        return f"{text} Options: {', '.join(groups[group[1]])}."
-    grammar = r"token recognition|mismatched input|extraneous input|no viable"
-    if isinstance(error, HydraException) and re.search(grammar, text):
-        remedy = """A value with = , # ( ) $ or accents needs quotes inside quotes: 'key="the value"'."""
-        return f"{text.splitlines()[0]}\n{remedy}"
-    near = []
-    if tried and "could not be converted" not in text:
-        known = list(dict.fromkeys([*keys(), *groups]))
-        near = [k for k in difflib.get_close_matches(tried[1], known, n=3, cutoff=0.6) if k != tried[1]]
-        leaf = tried[1].rsplit(".", 1)[-1]
-        near = (
-            near
-            or [
-                k
-                for k in known
-                if difflib.get_close_matches(leaf, [k.rsplit(".", 1)[-1]], cutoff=0.75) and k != tried[1]
-            ][:3]
+        return f"{text} Options: {', '.join(known)}."
+    if sweep := re.search(r"Ambiguous value for argument '([^=]+)=(.*)'", text):
+        key, value = sweep[1], sweep[2]
+        forms = {str: quoted(key, value), list[str]: f"'{key}=[{value}]'"}
+        one = f"; as one value it is written {forms[kind]}" if (kind := field_type(key)) in forms else ""
+        return f"{key}={value}: a comma separates the runs of --multirun{one}"
+    if tried and "Interpolation" in text:
+        return (
+            f"{tried[1]}: ${{…}} is replaced by another key's value, and there is no such key; templates are "
+            f"written with {{title}}, and a $ that is meant as such as '{tried[1]}=\\${{…}}'"
         )
-    elif missing := re.search(r"Could not override '([\w@/]+)'\.\s*No match in the defaults list", text):
-        near = difflib.get_close_matches(missing[1], [*groups, *keys()], n=3, cutoff=0.5)
-    return text + (f"\nDid you mean {' or '.join(near)}?" if near else "")
+    if tried and "not a ListConfig" in text:
+        return f"{tried[1]} is a list, also of one: '{tried[1]}=[…]'"
+    known = list(dict.fromkeys([*keys(), *groups]))
+    if tried and tried[1] not in known:
+        return f"{text}\n{_nearest(tried[1], known)}"
+    if missing := re.search(r"Could not override '([\w@/]+)'\.\s*No match in the defaults list", text):
+        return f"{text}\n{_nearest(missing[1], [*groups, *known])}"
+    return text
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """What is meant by a key that is not there: the nearest ones, how to add it, or what its part holds.
+
+    >>> _nearest("optim.learning_rate", ["optim", "optim.lr", "optim.epochs", "seed"])
+    'optim holds lr, epochs.'
+    """
+    parent, _, leaf = key.rpartition(".")
+    if typing.get_origin(field_type(parent)) is dict:
+        return f"{parent} takes keys of your own: write '+{key}=…' to add one."
+    held = [name.removeprefix(f"{parent}.") for name in known if parent and name.startswith(f"{parent}.")]
+    near = [f"{parent}.{name}" for name in difflib.get_close_matches(leaf, held)]
+    near = near or ([] if parent else difflib.get_close_matches(key, known))
+    near = near or [n for n in known if difflib.get_close_matches(leaf, [n.rpartition(".")[2]], cutoff=0.75)]
+    if near:
+        return f"Did you mean {' or '.join(near[:3])}?"
+    return f"{parent} holds {', '.join(held)}." if held else "`python train.py --help` lists the keys."
 
 
 def stop(message: str, status: int) -> typing.NoReturn:

@@ -15,7 +15,7 @@ from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
 from ropg.outputs import write_outputs
 from ropg.pipeline import counts, say
-from ropg.runs import EVALUATION, evaluation_folder, finished_runs, open_run
+from ropg.runs import EVALUATION, evaluation_folder, finished_runs, load_config, open_run
 
 TRAINED = ("ropg_rl", "ropg_kd")
 
@@ -112,7 +112,8 @@ def systems(config: Config, task: Any, runs: Mapping[str, Path]) -> list[Any]:
         if name in TRAINED:
             if name not in runs:
                 continue
-            trained = build.build_encoder(config, runs[name] / "model")
+            # as it was trained: this configuration may have another encoder, which reads more or less
+            trained = build.build_encoder(load_config(runs[name]), runs[name] / "model")
             retriever = build.build_retriever("dense", config, task, trained)
         else:
             encoder = encoder or build.build_encoder(config)

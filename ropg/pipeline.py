@@ -13,10 +13,10 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ropg import build, tables
 from ropg.cli import Refused
@@ -24,7 +24,8 @@ from ropg.configuration import Config
 from ropg.evaluation.files import write_json
 from ropg.examples import Example
 from ropg.feedback.queries import ScoredQuery, join
-from ropg.feedback.store import GenerationStore
+from ropg.feedback.scorer import Eval
+from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.runs import open_run, run_folder
 
 STAGES = ("rank", "feedback", "train", "all")
@@ -53,6 +54,10 @@ def prepare(config: Config) -> Workbench:
     level = config.candidates.l
     if level != "all" and (not isinstance(level, int) or isinstance(level, bool) or level < 2):
         raise Refused(f"candidates.l={level}: it is a number from 2, or all")
+    if config.feedback.eval not in get_args(Eval):
+        raise Refused(f"feedback.eval={config.feedback.eval}: it is {' or '.join(get_args(Eval))}")
+    build.build_objective(config)  # what training would refuse is refused before hours of feedback
+    build.build_settings(config)
     task = build.build_task(config)
     splits = load_splits(config)
     return Workbench(config, task, build.build_llm(config, task), build.build_encoder(config), splits)
@@ -133,9 +138,13 @@ def train(config: Config) -> Path:
 
 
 def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]], int]:
-    """The offline stages, rank and feedback, for every split; queries with rewards, and LLM calls made."""
-    config, queries, calls = bench.config, {}, 0
-    with GenerationStore(Path(config.store.dir) / "generations") as store:
+    """The offline stages, rank and feedback, for every split; queries with rewards, and LLM calls made.
+
+    The calls are those of all tries of this run.
+    """
+    config, queries = bench.config, {}
+    store = CountingStore(Path(config.store.dir) / "generations", folder / "feedback.json")
+    with store:
         for split, examples in bench.splits.items():
             candidates, where = tables.candidates_for(config, bench.task, bench.encoder, split, examples)
             say(
@@ -147,20 +156,39 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
             feedback, made = tables.feedback_for(
                 config, bench.task, bench.llm, store, split, examples, candidates, where
             )
-            calls += made
             say("feedback", f"{split}: {len(feedback)} rewards, {made} LLM calls; {counts(feedback.counts)}")
             if config.stage != "feedback":
                 queries[split] = join(candidates, feedback, examples, bench.task)
-    calls = _remember_calls(folder, calls)
-    return queries, calls
+    return queries, store.calls
 
 
-def _remember_calls(folder: Path, calls: int) -> int:
-    """LLM calls of all tries of this run: a resumed run counts what it made before it was stopped."""
-    path = folder / "feedback.json"
-    before = json.loads(path.read_text())["llm_calls"] if path.exists() else 0
-    write_json(path, {"llm_calls": before + calls})
-    return before + calls
+class CountingStore(GenerationStore):
+    """A generation store that keeps, beside it, the number of LLM calls a run has made.
+
+    It is written with every batch, so that a killed run has counted what it generated when it is resumed.
+    """
+
+    def __init__(self, folder: Path, count: Path) -> None:
+        super().__init__(folder)
+        self._count = count
+        self.calls = json.loads(count.read_text())["llm_calls"] if count.exists() else 0
+
+    def put_many(
+        self, records: Iterable[GenerationRecord], settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """Commit a batch of texts, and count it."""
+        batch = list(records)
+        super().put_many(batch, settings)
+        self._add(len(batch))
+
+    def put_likelihoods(self, values: Mapping[str, float], settings: Mapping[str, Any] | None = None) -> None:
+        """Commit a batch of likelihoods, and count it."""
+        super().put_likelihoods(values, settings)
+        self._add(len(values))
+
+    def _add(self, calls: int) -> None:
+        self.calls += calls
+        write_json(self._count, {"llm_calls": self.calls})
 
 
 def counts(values: dict[str, int]) -> str:
@@ -170,7 +198,7 @@ def counts(values: dict[str, int]) -> str:
 
 def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -> Any:
     """Fine-tune the encoder on the queries' rewards; the best weights by dev expected reward are kept."""
-    from ropg.training import TrainSettings, bi_encoder_scorer, load_objective, wandb_tracker
+    from ropg.training import bi_encoder_scorer, wandb_tracker
     from ropg.training import train as training_loop
 
     config = bench.config
@@ -178,21 +206,7 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
         raise Refused(
             "no training or no dev query has feedback: profiles need two documents; see the counts above"
         )
-    optim, method, tracking = config.optim, config.method, config.tracking
-    settings = TrainSettings(
-        lr=optim.lr,
-        epochs=optim.epochs,
-        batch_size=optim.batch_size,
-        accumulation=optim.accumulation,
-        warmup=optim.warmup,
-        clip=optim.clip,
-        mixed_precision=optim.mixed_precision,
-        eval_every=optim.eval_every,
-        checkpoint_seconds=optim.checkpoint_seconds,
-        seed=config.seed,
-        temperature=method.temperature,
-    )
-    objective = load_objective(method.name, temperature=method.temperature, **method.options)
+    tracking = config.tracking
     with wandb_tracker(
         tracking.mode if tracking.wandb else "disabled",  # type: ignore[arg-type]
         folder=folder,
@@ -205,8 +219,8 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
             bi_encoder_scorer(bench.encoder),
             queries["train"],
             queries["dev"],
-            objective,
-            settings,
+            build.build_objective(config),
+            build.build_settings(config),
             folder,
             save_model=bench.encoder.save,
             tracker=tracker,

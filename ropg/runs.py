@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ropg.configuration import Config
 # what decides the result of training; where it is written, tracked or evaluated does not
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
 SAME_SETTING = ("task", "data", "llm")
-EVALUATION = ("task", "data", "llm", "encoder", "retrieval", "retrievers")
+EVALUATION = ("task", "data", "llm", "encoder", "retrieval", "retrievers", "evaluation.split")
 _DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds")
 
 
@@ -30,7 +31,7 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
     """The part of a configuration that decides what is trained, as plain JSON values."""
     found: dict[str, Any] = {}
     for part in parts:
-        value = getattr(config, part)
+        value = attrgetter(part)(config)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
         found[part] = value
@@ -88,6 +89,7 @@ def open_run(config: Config, folder: Path, parts: tuple[str, ...] = DECIDES) -> 
                 f"{folder}: another process is at work on this run; wait for it, or name another run.dir"
             ) from None
         kept = folder / "config.yaml"
+        before = set(os.listdir(folder))
         if kept.exists():
             differing = differences(decisive(load_config(folder), parts), decisive(config, parts))
             if differing:
@@ -99,20 +101,27 @@ def open_run(config: Config, folder: Path, parts: tuple[str, ...] = DECIDES) -> 
             temporary = folder / f".config.{os.getpid()}.tmp"
             temporary.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)), encoding="utf-8")
             os.replace(temporary, kept)
-        yield folder
+        try:
+            yield folder
+        except BaseException:
+            # a first try that made nothing (a mistyped path, say) does not bind the corrected one
+            if kept.name not in before and set(os.listdir(folder)) == {*before, kept.name}:
+                kept.unlink()
+            raise
 
 
 def load_config(folder: Path) -> Config:
     """The configuration that a run folder was made with. Raises RunError where there is none."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     path = Path(folder) / "config.yaml"
     try:
         config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), OmegaConf.load(path)))
     except FileNotFoundError:
         raise RunError(f"{folder} is not a run folder: it has no config.yaml") from None
-    except (OmegaConfBaseException, OSError) as error:
+    except (OmegaConfBaseException, YAMLError, OSError, TypeError, UnicodeDecodeError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
     assert isinstance(config, Config)
     return config

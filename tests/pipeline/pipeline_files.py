@@ -15,11 +15,12 @@ MOVIE_TAGS = [
     "sci-fi", "based on a book", "comedy", "action", "twist ending", "dystopia", "dark comedy", "classic",
     "psychology", "fantasy", "romance", "thought-provoking", "social commentary", "violence", "true story",
 ]  # fmt: skip
-WORDS = (
-    "old harbour quiet market winter garden stone river letter morning engine window silver bridge forest "
-    "painter mountain village season ocean lantern summer orchard paper station valley island copper meadow"
-).split()
-TITLE_WORDS = "Notes Return Story Report Song Guide Light Night Dream Road".split()
+WORDS = [
+    "old", "harbour", "quiet", "market", "winter", "garden", "stone", "river", "letter", "morning", "engine",
+    "window", "silver", "bridge", "forest", "painter", "mountain", "village", "season", "ocean", "lantern",
+    "summer", "orchard", "paper", "station", "valley", "island", "copper", "meadow",
+]  # fmt: skip
+TITLE_WORDS = ["Notes", "Return", "Story", "Report", "Song", "Guide", "Light", "Night", "Dream", "Road"]
 CHAT = (
     "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant>\n{% endif %}"
@@ -176,7 +177,7 @@ def prefer_answers(head: Any, tokenizer: Any) -> None:
     """Spread the logits, and quiet the tokens that are no word of a gold."""
     import torch
 
-    words = [*TITLE_WORDS, *MOVIE_TAGS, "1", "2", "3", "4", "5"]
+    words = [*TITLE_WORDS, *(tag for tag in MOVIE_TAGS if tag.isalpha()), "1", "2", "3", "4", "5"]
     wanted = {ids[0] for word in words for ids in [tokenizer(" " + word, add_special_tokens=False).input_ids]}
     wanted |= set(tokenizer("12345", add_special_tokens=False).input_ids)
     quiet = [i for i in range(head.weight.shape[0]) if i not in wanted]
@@ -239,9 +240,9 @@ def build_t5(folder: Path) -> None:
     )
     model = T5ForConditionalGeneration(config)
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(std=0.3)
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:  # strong attention to the prompt: answers differ between prompts
+                parameter.normal_(std=0.9 if "EncDec" in name else 0.3)
         model.lm_head.weight.normal_(std=0.05)
     prefer_answers(model.lm_head, tokenizer)
     model.save_pretrained(folder)
@@ -252,7 +253,7 @@ def build_bert(folder: Path) -> None:
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
-    words = sorted({word.strip(".,:?[]\"").lower() for text in corpus() for word in text.split()} - {""})
+    words = sorted({word.strip('.,:?[]"').lower() for text in corpus() for word in text.split()} - {""})
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     BertTokenizerFast(vocab={token: i for i, token in enumerate(vocabulary)}).save_pretrained(folder)
     torch.manual_seed(2)
