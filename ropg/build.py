@@ -169,7 +169,6 @@ def examples_fingerprint(examples: Sequence[Example]) -> str:
         return known
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(repr((example.id, example.input, example.target)).encode())
-        for document in example.profile:
-            digest.update(repr((document.id, document.title, document.text, document.date)).encode())
+        head = (example.id, example.user, example.input, example.target, sorted(example.meta.items()))
+        digest.update(repr((head, list(example.profile))).encode())
     return digest.hexdigest()[:32]

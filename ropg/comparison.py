@@ -9,12 +9,12 @@ from typing import Any
 from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
+from ropg.console import counts, say
 from ropg.evaluation.tables import LABELS
 from ropg.examples import Document, Example
 from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
 from ropg.outputs import write_outputs
-from ropg.pipeline import counts, say
 from ropg.runs import EVALUATION, evaluation_folder, finished_runs, load_config, open_run
 
 TRAINED = ("ropg_rl", "ropg_kd")
@@ -90,6 +90,9 @@ def trained_runs(config: Config) -> dict[str, Path]:
         if runs:
             found[name] = runs[0]
             say("evaluate", f"{name}: {runs[0]}")
+            base = load_config(runs[0]).encoder.model
+            if base != config.encoder.model:
+                say("evaluate", f"{name} was trained from {base}, and `initial` is {config.encoder.model}")
         else:
             say(
                 "evaluate",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ropg import build
 from ropg.configuration import Config
+from ropg.console import say
 from ropg.evaluation.files import write_text
 from ropg.evaluation.plots import read_metrics
 from ropg.evaluation.predictions import write_predictions
@@ -21,7 +23,6 @@ from ropg.evaluation.systems import Evaluation
 from ropg.evaluation.table_text import markdown_grid, markdown_table, print_table
 from ropg.evaluation.tables import results_table
 from ropg.examples import Example
-from ropg.pipeline import say
 from ropg.runs import finished_runs
 
 
@@ -35,6 +36,7 @@ def write_outputs(
     folder: Path,
 ) -> None:
     """Write everything but results.json, print the table, and say where things lie."""
+    shutil.rmtree(folder / "predictions", ignore_errors=True)  # of systems that are compared no more
     for name, outcome in evaluation.outcomes.items():
         write_predictions(folder / "predictions", name, task.name, outcome.predictions)
     settings = config.evaluation

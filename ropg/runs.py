@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from ropg.configuration import Config
+from ropg.configuration import Config, DataConfig
 
 # what decides the result of training; where it is written, tracked or evaluated does not
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
@@ -32,10 +32,16 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
     found: dict[str, Any] = {}
     for part in parts:
         value = attrgetter(part)(config)
+        if isinstance(value, DataConfig):  # one place, however it is written
+            value = dataclasses.replace(value, root=_absolute(value.root), path=_absolute(value.path))
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
         found[part] = value
     return found
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
 
 
 def short_hash(value: Any) -> str:

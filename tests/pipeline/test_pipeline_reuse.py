@@ -11,7 +11,7 @@ import pipeline_files as files
 import pytest
 
 from ropg import build
-from ropg.cli import compose
+from ropg.cli import Refused, compose
 from ropg.comparison import evaluate
 from ropg.pipeline import train
 from ropg.runs import RunError
@@ -224,7 +224,7 @@ def test_a_first_try_that_made_nothing_does_not_bind(settings, data, tmp_path):
 
 HOLD = """
 import sys, time
-from ropg.cli import compose
+from ropg.cli import Refused, compose
 from ropg.runs import open_run, run_folder
 config = compose(*sys.argv[1:])
 with open_run(config, run_folder(config)):
@@ -285,3 +285,12 @@ def test_whole_profiles_as_candidates(settings, tmp_path):
         for name, split in (("train", "train"), ("dev", "dev"), ("heldout", "test"))
     }
     assert sizes == documents
+
+
+def test_a_finished_run_knows_its_data(tmp_path, settings, llms):
+    """Golds corrected in place must not be answered with the figures of the old ones."""
+    train(compose(*settings()))
+    root = next(tmp_path.rglob("train_outputs.json"))
+    root.write_text(root.read_text().replace('"output": "', '"output": "corrected ', 1))
+    with pytest.raises(Refused, match="the data has changed"):
+        train(compose(*settings()))

@@ -12,8 +12,9 @@ import pytest
 from ropg.cli import Refused, compose
 from ropg.comparison import evaluate
 from ropg.evaluation import score_predictions
-from ropg.pipeline import load_splits, train
+from ropg.pipeline import train
 from ropg.sources import ValidationError, load_examples
+from ropg.splits import load_splits
 from ropg.tasks import get_task
 
 

@@ -1,0 +1,102 @@
+"""summary.json: what a trained retriever is worth on held-out users, from stored feedback alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropg import build
+from ropg.cli import Refused
+from ropg.configuration import Config
+from ropg.console import say
+from ropg.evaluation.files import write_json
+from ropg.examples import Example
+from ropg.feedback.queries import ScoredQuery
+
+
+def write_summary(
+    config: Config,
+    task: Any,
+    encoder: Any,
+    examples: Sequence[Example],
+    queries: Mapping[str, Sequence[ScoredQuery]],
+    folder: Path,
+    llm_calls: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Score the held-out candidates with the trained encoder and BM25 and write ``summary.json``."""
+    from ropg.evaluation import heldout_summary
+
+    heldout = queries["heldout"]
+    if not heldout:
+        raise Refused(
+            "no held-out query has feedback: profiles need two documents and golds; see the counts above"
+        )
+    summary = {
+        "method": config.method.name,
+        "task": task.name,
+        "seed": config.seed,
+        "n_train": len(queries["train"]),
+        **heldout_summary(
+            [q.rewards for q in heldout],
+            [q.initial_scores for q in heldout],
+            dense_scores(encoder, heldout),
+            bm25_order(build.build_retriever("bm25", config, task), examples, heldout),
+            temperature=config.method.temperature,
+        ),
+        "llm_calls": llm_calls,
+        "seconds": round(seconds, 1),
+    }
+    write_json(folder / "summary.json", summary)
+    for line in summary_lines(summary):
+        say("heldout", line)
+    return summary
+
+
+def dense_scores(encoder: Any, queries: Sequence[ScoredQuery]) -> list[list[float]]:
+    """Dot products of each query with its own candidates."""
+    texts = [text for q in queries for text in (q.query, *q.documents)]
+    vectors = dict(zip(texts, encoder.encode(texts), strict=True))
+    return [[float(vectors[q.query] @ vectors[text]) for text in q.documents] for q in queries]
+
+
+def bm25_order(bm25: Any, examples: Sequence[Example], queries: Sequence[ScoredQuery]) -> list[list[float]]:
+    """BM25's order of each query's candidates as scores, from its ranking of the whole profile."""
+    wanted = {q.example_id for q in queries}
+    found = {e.id: e for e in examples if e.id in wanted}
+    scores = []
+    for q in queries:
+        ranked = bm25.rank(q.query, found[q.example_id].profile, example=found[q.example_id])
+        place = {r.document.id: -float(position) for position, r in enumerate(ranked)}
+        scores.append([place[document_id] for document_id in q.document_ids])
+    return scores
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """The summary in words: mean Eval of the first-ranked candidate, and the gap to the oracle closed."""
+    reward = {name: values["first_reward"] for name, values in summary["heldout"].items()}
+    lines = ["first-document reward: " + ", ".join(f"{name} {value:.3f}" for name, value in reward.items())]
+    closed = gap_closed(summary)
+    p = {name: "not testable" if v is None else f"{v:.4f}" for name, v in summary["p_values"].items()}
+    gap = (
+        "no gap between the initial retriever and the oracle"
+        if closed is None
+        else f"gap closed {closed:.0%}"
+    )
+    lines.append(
+        f"{gap}; p {p['initial']} against initial, {p['bm25']} against BM25; n = {summary['n_heldout']}"
+    )
+    return lines
+
+
+def gap_closed(summary: dict[str, Any]) -> float | None:
+    """(trained − initial) / (oracle − initial) of the first-document rewards; None where there is no gap.
+
+    >>> gap_closed({"heldout": {"trained": {"first_reward": 0.6}, "initial": {"first_reward": 0.4},
+    ...                         "oracle": {"first_reward": 0.8}}})
+    0.5
+    """
+    first = {name: summary["heldout"][name]["first_reward"] for name in ("initial", "trained", "oracle")}
+    room = first["oracle"] - first["initial"]
+    return round((first["trained"] - first["initial"]) / room, 6) if room > 0 else None
