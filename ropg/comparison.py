@@ -44,7 +44,7 @@ def evaluate(config: Config) -> Path:
         evaluation = evaluate_systems(
             examples,
             task,
-            systems(config, task, runs),
+            systems(config, task, runs, examples),
             config.retrieval.k,
             answer,
             resamples=config.evaluation.resamples,
@@ -102,7 +102,7 @@ def trained_runs(config: Config) -> dict[str, Path]:
     return found
 
 
-def systems(config: Config, task: Any, runs: Mapping[str, Path]) -> list[Any]:
+def systems(config: Config, task: Any, runs: Mapping[str, Path], examples: Sequence[Example]) -> list[Any]:
     """The systems of ``evaluation.systems`` in their order, trained ones only where a run is there.
 
     A name is a trained system, ``initial``, or a retriever of ``ropg.retrievers`` or ``config.retrievers``.
@@ -121,5 +121,16 @@ def systems(config: Config, task: Any, runs: Mapping[str, Path]) -> list[Any]:
         else:
             encoder = encoder or build.build_encoder(config)
             retriever = build.build_retriever("dense" if name == "initial" else name, config, task, encoder)
+        if not can_rank_any(retriever, task, examples):
+            say("evaluate", f"{name}: left out, no profile has what it ranks by (recency needs dates)")
+            continue
         found.append(retriever_system(name, retriever, task, LABELS.get(name, name)))
     return found
+
+
+def can_rank_any(retriever: Any, task: Any, examples: Sequence[Example]) -> bool:
+    """Whether there is a profile that the retriever can rank; True where all profiles are empty."""
+    from ropg.retrievers import Request
+
+    filled = [example for example in examples if len(example.profile)]
+    return not filled or any(retriever.can_rank(Request(task.query(e.input), e.profile, e)) for e in filled)
