@@ -111,14 +111,19 @@ def _leaves(node: Any, prefix: str = "") -> Iterator[str]:
 def with_default_experiment(arguments: list[str]) -> list[str]:
     """The sample's settings belong to the sample: other data without an experiment gets the paper's.
 
-    >>> with_default_experiment(["data=lamp"])
-    ['experiment=paper', 'data=lamp']
+    >>> with_default_experiment(["--cfg", "job", "data=lamp", "seed=1"])
+    ['--cfg', 'job', 'experiment=paper', 'data=lamp', 'seed=1']
     >>> with_default_experiment(["method=ropg_rl"])
     ['method=ropg_rl']
     """
     chosen = dict(a.split("=", 1) for a in arguments if re.match(r"(data|experiment)=", a))
     if "experiment" not in chosen and chosen.get("data", "sample") != "sample":
-        return ["experiment=paper", *arguments]
+        place = next(i for i, a in enumerate(arguments) if a.startswith("data="))
+        return [
+            *arguments[:place],
+            "experiment=paper",
+            *arguments[place:],
+        ]  # among the overrides, not the options
     return arguments
 
 

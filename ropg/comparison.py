@@ -15,7 +15,17 @@ from ropg.examples import Document, Example
 from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
 from ropg.outputs import write_outputs
-from ropg.runs import EVALUATION, evaluation_folder, finished_runs, load_config, open_run
+from ropg.runs import (
+    EVALUATION,
+    SAME_SETTING,
+    decisive,
+    differences,
+    evaluation_folder,
+    finished_runs,
+    load_config,
+    open_run,
+    read_json,
+)
 
 TRAINED = ("ropg_rl", "ropg_kd")
 
@@ -27,13 +37,16 @@ def evaluate(config: Config) -> Path:
     task = build.build_task(config)
     llm = build.build_llm(config, task)
     examples = heldout_examples(config)
-    runs = trained_runs(config)
+    runs = trained_runs(config, task)
     folder = evaluation_folder(config)
     with (
         open_run(config, folder, EVALUATION),
         GenerationStore(Path(config.store.dir) / "generations") as store,
     ):
         calls: dict[str, int] = {}
+        compared = systems(config, task, runs, examples)
+        if not compared:
+            raise Refused("no system is left to evaluate; the lines above say why")
 
         def answer(name: str, rankings: Mapping[str, Sequence[Document]]) -> Answers:
             answers = generate_answers(examples, task, rankings, llm, store, description=f"answers {name}")
@@ -44,7 +57,7 @@ def evaluate(config: Config) -> Path:
         evaluation = evaluate_systems(
             examples,
             task,
-            systems(config, task, runs, examples),
+            compared,
             config.retrieval.k,
             answer,
             resamples=config.evaluation.resamples,
@@ -73,33 +86,47 @@ def heldout_examples(config: Config) -> Sequence[Example]:
     return build.build_examples(config, *splits[wanted])
 
 
-def trained_runs(config: Config) -> dict[str, Path]:
-    """The run of each trained system: ``models.<system>`` where named, else the newest finished one."""
+def trained_runs(config: Config, task: Any) -> dict[str, Path]:
+    """The run of each trained system: ``models.<system>`` where named, else the newest finished one.
+
+    Where a run was made with another task, data, LLM, wording or initial encoder, that is said.
+    """
     found: dict[str, Path] = {}
     newest = finished_runs(config)
     for name in config.evaluation.systems:
         if name not in TRAINED:
             continue
         named = config.models.get(name)
-        if named is not None:
-            if not (Path(named) / "model").is_dir():
-                raise Refused(f"models.{name}={named}: there is no trained model in that folder")
-            found[name] = Path(named)
-            continue
         runs = [folder for folder, summary in newest if summary["method"] == name]
-        if runs:
-            found[name] = runs[0]
-            say("evaluate", f"{name}: {runs[0]}")
-            base = load_config(runs[0]).encoder.model
-            if base != config.encoder.model:
-                say("evaluate", f"{name} was trained from {base}, and `initial` is {config.encoder.model}")
-        else:
+        if named is not None and not (Path(named) / "model").is_dir():
+            raise Refused(f"models.{name}={named}: there is no trained model in that folder")
+        if named is None and not runs:
             say(
                 "evaluate",
                 f"{name}: left out, no finished run of this task, data and LLM below {config.run.root}; "
                 f"`python train.py method={name} …` with the same settings makes one",
             )
+            continue
+        found[name] = Path(named) if named is not None else runs[0]
+        say("evaluate", f"{name}: {found[name]}")
+        for line in unlike(config, task, found[name]):
+            say("evaluate", f"{name} was trained with another {line}")
     return found
+
+
+def unlike(config: Config, task: Any, run: Path) -> list[str]:
+    """How a run differs from what is evaluated now, one line each."""
+    before = load_config(run)
+    lines = differences(decisive(before, SAME_SETTING), decisive(config, SAME_SETTING))
+    lines = [line for line in lines if not line.startswith("data.limit_")]
+    if before.encoder.model != config.encoder.model:
+        lines.append(f"encoder: {before.encoder.model}, and `initial` is {config.encoder.model}")
+    wording = (
+        read_json(run / "data.json", "train again").get("task") if (run / "data.json").exists() else None
+    )
+    if wording is not None and wording != build.task_fingerprint(task):
+        lines.append("wording of the task: its definition has changed since; train again")
+    return lines
 
 
 def systems(config: Config, task: Any, runs: Mapping[str, Path], examples: Sequence[Example]) -> list[Any]:

@@ -29,7 +29,7 @@ from ropg.feedback.scorer import Eval
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.heldout import write_summary
 from ropg.llms import LLMS
-from ropg.runs import open_run, run_folder
+from ropg.runs import open_run, read_json, run_folder
 from ropg.splits import load_splits
 
 STAGES = ("rank", "feedback", "train", "all")
@@ -71,13 +71,19 @@ def check(config: Config) -> None:
         )
 
 
-def same_data(splits: Mapping[str, Sequence[Example]], folder: Path) -> dict[str, str]:
-    """The fingerprints of the splits. Raises Refused where they have changed since this run began."""
+def same_data(task: Any, splits: Mapping[str, Sequence[Example]], folder: Path) -> dict[str, str]:
+    """The fingerprints of the splits and of the task's wording. Raises Refused where one has changed."""
     now = {name: build.examples_fingerprint(examples) for name, examples in splits.items()}
+    now["task"] = build.task_fingerprint(task)
     path = folder / "data.json"
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != now:
+    before = (
+        read_json(path, "delete the folder, the store keeps what was generated") if path.exists() else now
+    )
+    changed = [name for name in now if before.get(name) != now[name]]
+    if changed:
         raise Refused(
-            f"{folder}: the data has changed since this run began; delete the folder, or name another run.dir"
+            f"{folder}: the data or the task has changed since this run began ({', '.join(changed)}); delete the "
+            "folder, or name another run.dir"
         )
     return now
 
@@ -92,8 +98,9 @@ def train(config: Config) -> Path:
     folder = run_folder(config)
     with open_run(config, folder):
         splits = load_splits(config)
-        data = same_data(splits, folder)
+        data = same_data(build.build_task(config), splits, folder)
         if (folder / "summary.json").exists() and config.stage == "all":
+            read_json(folder / "summary.json", "delete this file, and the same command writes it again")
             say("done", f"{folder} is finished already; delete it, or name another run.dir, to train again")
             return folder
         bench = prepare(config, splits)
@@ -141,6 +148,17 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
     return queries, store.calls
 
 
+def _counted(path: Path) -> int:
+    """The calls counted so far; only a count, so one that cannot be read is said and begun anew."""
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8"))["llm_calls"])
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError, KeyError, TypeError):
+        say("feedback", f"{path} cannot be read; LLM calls are counted from here on")
+        return 0
+
+
 class CountingStore(GenerationStore):
     """A generation store that keeps, beside it, the number of LLM calls a run has made.
 
@@ -150,7 +168,7 @@ class CountingStore(GenerationStore):
     def __init__(self, folder: Path, count: Path) -> None:
         super().__init__(folder)
         self._count = count
-        self.calls = json.loads(count.read_text())["llm_calls"] if count.exists() else 0
+        self.calls = _counted(count)
 
     def put_many(
         self, records: Iterable[GenerationRecord], settings: Mapping[str, Any] | None = None
@@ -178,7 +196,7 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
     config = bench.config
     if not queries["train"] or not queries["dev"]:
         raise Refused(
-            "no training or no dev query has feedback: profiles need two documents; see the counts above"
+            "no training or no dev query has feedback: profiles need two documents and golds; see the counts above"
         )
     tracking = config.tracking
     with wandb_tracker(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ropg.configuration import Config, DataConfig
+from ropg.console import say
 
 # what decides the result of training; where it is written, tracked or evaluated does not
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
@@ -86,6 +87,8 @@ def open_run(config: Config, folder: Path, parts: tuple[str, ...] = DECIDES) -> 
     """
     from omegaconf import OmegaConf
 
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"run.dir={folder} is a file; name a folder")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         try:
@@ -153,13 +156,26 @@ def finished_runs(config: Config) -> list[tuple[Path, dict[str, Any]]]:
     found = []
     for summary in Path(config.run.root).rglob("summary.json"):
         try:
-            values = json.loads(summary.read_text(encoding="utf-8"))
+            values = read_json(summary, "delete the folder or train again")
             same = _setting(load_config(summary.parent)) == wanted
-        except (RunError, ValueError):
+        except RunError as error:
+            say("runs", f"skipped: {error}")
             continue
         if same:
             found.append((summary.stat().st_mtime, summary.parent, values))
     return [(folder, values) for _, folder, values in sorted(found, key=lambda f: (-f[0], str(f[1])))]
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """An object of one of a run's own files. Raises RunError, with the file and the remedy, for a damaged one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged ({error}); {remedy}") from error
+    needed = {"method", "seed", "heldout", "p_values", "n_heldout"} if path.name == "summary.json" else set()
+    if not isinstance(values, dict) or not needed <= values.keys():
+        raise RunError(f"{path} is damaged (it lacks what belongs there); {remedy}")
+    return values
 
 
 def _setting(config: Config) -> dict[str, Any]:

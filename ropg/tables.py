@@ -17,7 +17,7 @@ from ropg.feedback.candidates import CandidateTable, build_candidates
 from ropg.feedback.scorer import FeedbackTable, feedback_identity, score_candidates
 from ropg.feedback.store import GenerationStore
 from ropg.feedback.tables import TableError
-from ropg.runs import short_hash
+from ropg.runs import short_hash, slug
 
 
 def candidate_identity(config: Config, task: Any, encoder_fingerprint: str, data: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def candidates_for(
     """The top l documents of every profile by the initial retriever, and the folder of the tables."""
     data = build.examples_fingerprint(examples)
     identity = candidate_identity(config, task, encoder.fingerprint, data)
-    folder = Path(config.store.dir) / "tables" / f"{task.name}-{short_hash(identity)}".lower()
+    folder = Path(config.store.dir) / "tables" / slug(f"{task.name}-{short_hash(identity)}")
     path = folder / f"candidates-{split}.parquet"
     try:
         return CandidateTable.read(path, identity), folder

@@ -7,9 +7,9 @@ outside is escaped, plots are images inside the file, and the page forbids itsel
 from __future__ import annotations
 
 import base64
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,8 +17,23 @@ from ropg.evaluation.files import write_text
 from ropg.evaluation.report_style import STYLE
 from ropg.evaluation.tables import SUPERSCRIPT_DIGITS, ResultsTable
 
+# control characters, which HTML does not allow, and those that turn the direction of all that follows
+_UNPRINTABLE = dict.fromkeys(
+    [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)],
+    "\ufffd",
+)
+
 #: Longer texts of examples are cut here, with "…".
 LONGEST_TEXT = 600
+
+
+def escape(text: str) -> str:
+    """Text as HTML that shows it and does nothing else.
+
+    >>> escape("<b>\\x00")
+    '&lt;b&gt;\ufffd'
+    """
+    return html.escape(text.translate(_UNPRINTABLE))
 
 
 @dataclass(frozen=True, slots=True)

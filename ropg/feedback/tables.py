@@ -43,7 +43,9 @@ def write_table(
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
-            pq.write_table(whole, stream, compression="zstd", row_group_size=1 << 17)
+            pq.write_table(
+                whole, stream, compression="zstd", row_group_size=1 << 17, write_page_checksum=True
+            )
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -62,11 +64,11 @@ def read_table(
     """
     path = Path(path)
     try:
-        table = pq.read_table(path, memory_map=False)
+        table = pq.read_table(path, memory_map=False, page_checksum_verification=True)
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:
-        raise TableError(f"{path} cannot be read ({error}); delete it, it is built again") from error
+        raise TableError(f"{path} is damaged ({error})") from error
     try:
         head = json.loads((table.schema.metadata or {})[_METADATA])
     except (KeyError, ValueError):

@@ -188,7 +188,7 @@ def test_a_stale_damaged_or_foreign_file_is_refused(tmp_path):
     with pytest.raises(TableError, match="holds a candidates table"):
         FeedbackTable.read(path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(TableError, match=r"t\.parquet cannot be read"):
+    with pytest.raises(TableError, match=r"t\.parquet is damaged"):
         CandidateTable.read(path)
     with pytest.raises(FileNotFoundError):
         CandidateTable.read(tmp_path / "none.parquet")
@@ -444,3 +444,21 @@ def test_a_metric_that_no_text_has_is_refused_before_the_llm(tmp_path):
     with GenerationStore(tmp_path) as store, pytest.raises(ValueError, match=r"feedback\.eval=likelihood"):
         score_candidates(examples, Likelihood(), candidates_of(examples), llm, store, progress=False)
     assert not llm.batches
+
+
+def test_a_flipped_bit_never_gives_other_rewards(tmp_path):
+    """A bad disk must cost a rebuild, not a silently different training signal."""
+    path = tmp_path / "t.parquet"
+    table = candidates_of(make_examples(20))
+    table.write(path)
+    whole = path.read_bytes()
+    noticed = 0
+    for position in range(4, len(whole) - 8, 37):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        try:
+            back = CandidateTable.read(path)
+        except (TableError, ValueError):
+            noticed += 1
+            continue
+        assert back.table.equals(table.table), position
+    assert noticed > 0

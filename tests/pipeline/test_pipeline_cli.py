@@ -12,7 +12,7 @@ import pipeline_files as files
 import pytest
 
 from ropg import cli
-from ropg.cli import Refused, compose
+from ropg.cli import Refused, compose, with_default_experiment
 from ropg.comparison import evaluate
 from ropg.pipeline import train
 
@@ -306,3 +306,14 @@ def test_the_two_commands_from_another_folder(tmp_path, overrides):
     ):
         assert system in table
     assert {path.name for path in here.iterdir()} == {"runs", "stores"}
+
+
+@pytest.mark.parametrize("flags", [["--cfg", "job"], ["--multirun"]])
+@pytest.mark.parametrize("last", [False, True])
+def test_options_of_hydra_stand_anywhere(flags, last):
+    """Own data gets experiment=paper by itself, which must not stand between an option and the overrides."""
+    overrides = ["data=records", "data.path=x.jsonl", "seed=0"]
+    arguments = [*overrides, *flags] if last else [*flags, *overrides]
+    shown = with_default_experiment(arguments)
+    assert shown.index("experiment=paper") + 1 == shown.index("data=records")
+    assert [a for a in shown if a != "experiment=paper"] == arguments

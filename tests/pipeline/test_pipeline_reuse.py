@@ -292,5 +292,26 @@ def test_a_finished_run_knows_its_data(tmp_path, settings, llms):
     train(compose(*settings()))
     root = next(tmp_path.rglob("train_outputs.json"))
     root.write_text(root.read_text().replace('"output": "', '"output": "corrected ', 1))
-    with pytest.raises(Refused, match="the data has changed"):
+    with pytest.raises(Refused, match="the data or the task has changed"):
         train(compose(*settings()))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "\x00"])
+def test_a_damaged_summary_is_named(settings, llms, text, capsys):
+    """Half a file after a full disk: both commands must say which one it is."""
+    folder = train(compose(*settings()))
+    (folder / "summary.json").write_text(text)
+    with pytest.raises(RunError, match=r"summary\.json is damaged"):
+        train(compose(*settings()))
+    with pytest.raises(Refused, match="no system is left"):
+        evaluate(compose(*settings("evaluation.systems=[ropg_kd]")))
+    assert "summary.json is damaged" in capsys.readouterr().out
+
+
+def test_a_model_of_another_setting_is_said(settings, llms, capsys):
+    """A table over models of another LLM or wording must not look like an ordinary one."""
+    folder = train(compose(*settings()))
+    evaluate(
+        compose(*settings(f"models.ropg_kd={folder}", "llm.max_new_tokens=5", "evaluation.systems=[ropg_kd]"))
+    )
+    assert "was trained with another llm.max_new_tokens" in capsys.readouterr().out
