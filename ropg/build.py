@@ -39,7 +39,7 @@ def build_task(config: Config) -> Any:
 def task_fingerprint(task: Any) -> str:
     """Identify what a task writes: changed templates must not meet tables made with the old ones.
 
-    The hash of the query, document text and prompts that it makes of two made-up documents.
+    The hash of the query, document texts and prompts that it makes of two made-up documents.
     """
     pair = [
         Document(
@@ -105,15 +105,24 @@ def build_settings(config: Config) -> TrainSettings:
     return TrainSettings(**optim, seed=config.seed, temperature=config.method.temperature)
 
 
+def takes_encoder(name: str, config: Config) -> bool:
+    """Whether a retriever reads vectors, so that an encoder must be loaded for it."""
+    return "encoder" in inspect.signature(_retriever_factory(name, config)).parameters
+
+
+def _retriever_factory(name: str, config: Config) -> Any:
+    from ropg.retrievers import RETRIEVERS
+
+    return RETRIEVERS.get((config.retrievers.get(name) or {}).get("target", name))
+
+
 def build_retriever(name: str, config: Config, task: Any, encoder: Any = None) -> Any:
     """A retriever by its name, with its options of ``config.retrievers`` and the task's document text.
 
     ``encoder`` goes to those that take one. Options that its constructor does not take raise ValueError.
     """
-    from ropg.retrievers import RETRIEVERS
-
-    options = dict(config.retrievers.get(name) or {})
-    factory = RETRIEVERS.get(options.pop("target", name))
+    options = {k: v for k, v in (config.retrievers.get(name) or {}).items() if k != "target"}
+    factory = _retriever_factory(name, config)
     accepted = inspect.signature(factory).parameters
     if "encoder" in accepted and encoder is not None:
         options["encoder"] = encoder

@@ -119,11 +119,8 @@ def with_default_experiment(arguments: list[str]) -> list[str]:
     chosen = dict(a.split("=", 1) for a in arguments if re.match(r"(data|experiment)=", a))
     if "experiment" not in chosen and chosen.get("data", "sample") != "sample":
         place = next(i for i, a in enumerate(arguments) if a.startswith("data="))
-        return [
-            *arguments[:place],
-            "experiment=paper",
-            *arguments[place:],
-        ]  # among the overrides, not the options
+        # among the overrides: argparse takes no option between two of them
+        return [*arguments[:place], "experiment=paper", *arguments[place:]]
     return arguments
 
 

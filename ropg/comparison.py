@@ -26,6 +26,7 @@ from ropg.runs import (
     open_run,
     read_json,
 )
+from ropg.splits import say_findings
 
 TRAINED = ("ropg_rl", "ropg_kd")
 
@@ -74,16 +75,17 @@ def heldout_examples(config: Config) -> Sequence[Example]:
     splits = {"test": (data.test, data.limit_test), "dev": (data.dev, data.limit_dev)}
     if wanted == "heldout":
         test = build.build_examples(config, *splits["test"]) if data.test else []
-        if any(example.target is not None for example in test):
-            return test
-        say(
-            "data",
-            "the test split has no gold outputs: dev is reported; evaluation.split=test writes predictions",
-        )
-        wanted = "dev"
+        wanted = "test" if any(example.target is not None for example in test) else "dev"
+        if wanted == "dev":
+            say(
+                "data",
+                "the test split has no gold outputs: dev is reported; evaluation.split=test writes predictions",
+            )
     if wanted not in splits:
         raise Refused(f"evaluation.split={wanted}: it is heldout, test or dev")
-    return build.build_examples(config, *splits[wanted])
+    examples = build.build_examples(config, *splits[wanted])
+    say_findings(wanted, examples)
+    return examples
 
 
 def trained_runs(config: Config, task: Any) -> dict[str, Path]:
@@ -122,7 +124,7 @@ def unlike(config: Config, task: Any, run: Path) -> list[str]:
     if before.encoder.model != config.encoder.model:
         lines.append(f"encoder: {before.encoder.model}, and `initial` is {config.encoder.model}")
     wording = (
-        read_json(run / "data.json", "train again").get("task") if (run / "data.json").exists() else None
+        read_json(run / "data.json", "train again").get("wording") if (run / "data.json").exists() else None
     )
     if wording is not None and wording != build.task_fingerprint(task):
         lines.append("wording of the task: its definition has changed since; train again")
@@ -146,8 +148,10 @@ def systems(config: Config, task: Any, runs: Mapping[str, Path], examples: Seque
             trained = build.build_encoder(load_config(runs[name]), runs[name] / "model")
             retriever = build.build_retriever("dense", config, task, trained)
         else:
-            encoder = encoder or build.build_encoder(config)
-            retriever = build.build_retriever("dense" if name == "initial" else name, config, task, encoder)
+            kind = "dense" if name == "initial" else name
+            if encoder is None and build.takes_encoder(kind, config):
+                encoder = build.build_encoder(config)
+            retriever = build.build_retriever(kind, config, task, encoder)
         if not can_rank_any(retriever, task, examples):
             say("evaluate", f"{name}: left out, no profile has what it ranks by (recency needs dates)")
             continue

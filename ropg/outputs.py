@@ -80,7 +80,12 @@ def statistics(config: Config, task: Any) -> dict[str, Any]:
         "dev": (data.dev, data.limit_dev),
         "test": (data.test, data.limit_test),
     }
-    splits = {name: build.build_examples(config, *split) for name, split in named.items() if split[0]}
+    splits: dict[str, Sequence[Example]] = {}
+    for name, split in named.items():
+        try:
+            splits |= {name: build.build_examples(config, *split)} if split[0] else {}
+        except (OSError, ValueError) as error:  # a split that was not evaluated must not cost the tables
+            say("data", f"{name} is left out of Table 1: {error}")
     return dataset_statistics(task.name, splits, task.labels)
 
 

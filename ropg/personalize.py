@@ -1,8 +1,10 @@
 """Answer one user: rank the profile with a trained retriever, build φ_p, ask the LLM.
 
-from ropg.personalize import personalizer
-personalize = personalizer("runs/lamp-4-ropg_kd-seed0-1a2b3c4d")
-print(personalize(example).text)
+In three lines::
+
+    from ropg.personalize import personalizer
+    personalize = personalizer("runs/lamp-4-ropg_kd-seed0-1a2b3c4d")
+    print(personalize(example).text)
 """
 
 from __future__ import annotations

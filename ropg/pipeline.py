@@ -72,9 +72,9 @@ def check(config: Config) -> None:
 
 
 def same_data(task: Any, splits: Mapping[str, Sequence[Example]], folder: Path) -> dict[str, str]:
-    """The fingerprints of the splits and of the task's wording. Raises Refused where one has changed."""
+    """The fingerprints of the splits, the task's wording and its Eval. Raises Refused where one has changed."""
     now = {name: build.examples_fingerprint(examples) for name, examples in splits.items()}
-    now["task"] = build.task_fingerprint(task)
+    now |= {"wording": build.task_fingerprint(task), "eval": task.eval_identity}
     path = folder / "data.json"
     before = (
         read_json(path, "delete the folder, the store keeps what was generated") if path.exists() else now

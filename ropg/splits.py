@@ -24,8 +24,7 @@ def load_splits(config: Config) -> dict[str, Sequence[Example]]:
     dev = build.build_examples(config, data.dev, data.limit_dev)
     test = build.build_examples(config, data.test, data.limit_test) if data.test else []
     for name, part in (("train", train), ("dev", dev), ("test", test)):
-        for line in getattr(getattr(part, "report", None), "lines", list)():
-            say("data", f"{name}: {line}")
+        say_findings(name, part)
     if any(example.target is not None for example in test):
         return {"train": train, "dev": dev, "heldout": test}
     say(
@@ -38,6 +37,12 @@ def load_splits(config: Config) -> dict[str, Sequence[Example]]:
         "dev": _Subset(train, [i for i, c in enumerate(chooses) if c]),
         "heldout": dev,
     }
+
+
+def say_findings(split: str, examples: Sequence[Example]) -> None:
+    """Print what the validator counted in a split, where its source keeps a report."""
+    for line in getattr(getattr(examples, "report", None), "lines", list)():
+        say("data", f"{split}: {line}")
 
 
 def _tenth(user: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ropg import build
 from ropg.configuration import Config
+from ropg.console import say
 from ropg.examples import Example
 from ropg.feedback.candidates import CandidateTable, build_candidates
 from ropg.feedback.scorer import FeedbackTable, feedback_identity, score_candidates
@@ -45,7 +46,7 @@ def candidates_for(
     except FileNotFoundError:
         pass
     except TableError as error:
-        print(f"{error} (building it again)")
+        say("rank", f"{error}; building it again")
     retriever = build.build_retriever("dense", config, task, encoder)
     table = build_candidates(examples, task, retriever, l=config.candidates.l, identity=identity)
     table.write(path)
@@ -70,7 +71,7 @@ def feedback_for(
     except FileNotFoundError:
         pass
     except TableError as error:
-        print(f"{error} (building it again)")
+        say("feedback", f"{error}; building it again")
     table = score_candidates(examples, task, candidates, llm, store, config.feedback.eval)  # type: ignore[arg-type]
     table.write(path)
     return table, table.llm_calls

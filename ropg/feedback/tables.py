@@ -82,7 +82,7 @@ def read_table(
         raise TableError(f"{path} has the columns {table.schema.names}, expected {schema.names}; delete it")
     if identity is not None and canonical_json(head["identity"]) != canonical_json(dict(identity)):
         differing = _differences(head["identity"], dict(identity))
-        raise StaleTable(f"{path} was made with other settings ({'; '.join(differing)}); build it again")
+        raise StaleTable(f"{path} was made with other settings ({'; '.join(differing)})")
     return table.replace_schema_metadata(None), head["identity"], head["counts"]
 
 

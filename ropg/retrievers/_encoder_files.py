@@ -71,8 +71,11 @@ def transformer_folder(folder: Path) -> Path:
     return folder / modules[0].get("path", "") if modules else folder
 
 
-def warn_of_other_pooling(folder: Path, pooling: str) -> None:
-    """Warn where a SentenceTransformer folder pools or normalises otherwise than this project does."""
+def warn_of_other_pooling(model: str, folder: Path, pooling: str) -> None:
+    """Warn where a SentenceTransformer folder pools or normalises otherwise than this project does.
+
+    ``model`` is what the user calls it.
+    """
     modules = _read(folder / _MODULES)
     if not modules:
         return
@@ -90,8 +93,8 @@ def warn_of_other_pooling(folder: Path, pooling: str) -> None:
             differences.append(f"a {kind} module")
     if differences:
         warnings.warn(
-            f"encoder {folder.name!r} comes with {' and '.join(differences)}; here it is used with {pooling} "
-            "pooling over the mask and nothing after it, so its scores are plain dot products",
+            f"encoder {model}: its {' and '.join(differences)} is not used here; vectors are {pooling}-pooled over "
+            "the mask, as Contriever's, and scores are plain dot products",
             stacklevel=3,
         )
 

@@ -242,7 +242,7 @@ def load_encoder(
     found = Path(resolve_model(model))
     weights = model
     if found.is_dir():
-        files.warn_of_other_pooling(found, pooling)
+        files.warn_of_other_pooling(model, found, pooling)
         weights = str(files.transformer_folder(found))
     module, tokenizer = files.load_transformer(model, weights, local=found.is_dir())
     if isinstance(dtype, str):

@@ -29,7 +29,7 @@ from ropg.sources.normalised import DOCUMENT_KEYS, Record
 from ropg.sources.validation import Finding, Rules, inspect
 
 #: Raised whenever the stored form or the validator changes: older cache files are then not used.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 BATCH = 256  # examples held in memory at once while converting,
 BATCH_DOCUMENTS = 32768  # or so many documents, whichever comes first
 _STALE = 24 * 3600  # seconds after which an abandoned temporary file is removed

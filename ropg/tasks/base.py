@@ -42,7 +42,7 @@ class Task:
     name: as in the files, "LaMP-4". template: "paper", "pattern", or a name of one's own. language: "en", …
     labels: the closed set of answers, or None. metrics: names of the metrics that the tables report.
     metric: the name of Eval. eval_identity: all that Eval's values depend on: metric, tokenizer, versions,
-    the reading of outputs. stop: strings at which generation may end.
+    labels, the reading of outputs. stop: strings at which generation may end.
     """
 
     def __init__(self, definition: TaskDefinition, template: str, language: str, metric: Metric) -> None:
@@ -61,7 +61,8 @@ class Task:
         self.metric = metric.name
         self.stop = self._template.stop
         stops = "".join(f"|stop={stop!r}" for stop in self.stop)
-        self.eval_identity = f"{metric.identity}|parser={definition.parser.name}{stops}"
+        labels = f"|labels={self.labels!r}" if self.labels else ""
+        self.eval_identity = f"{metric.identity}|parser={definition.parser.name}{labels}{stops}"
 
     def __repr__(self) -> str:
         return f"<task {self.name}, template {self.template}, language {self.language}, Eval {self.metric}>"

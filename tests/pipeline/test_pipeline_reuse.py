@@ -15,6 +15,7 @@ from ropg.cli import Refused, compose
 from ropg.comparison import evaluate
 from ropg.pipeline import train
 from ropg.runs import RunError
+from ropg.tasks import get_task
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"train": 6, "dev": 3, "test": 4}
@@ -315,3 +316,25 @@ def test_a_model_of_another_setting_is_said(settings, llms, capsys):
         compose(*settings(f"models.ropg_kd={folder}", "llm.max_new_tokens=5", "evaluation.systems=[ropg_kd]"))
     )
     assert "was trained with another llm.max_new_tokens" in capsys.readouterr().out
+
+
+def test_an_evaluation_needs_the_held_out_split_alone(tmp_path, settings, llms, capsys):
+    """Hours of answers must not end in an error about files that only Table 1 looks at."""
+    train(compose(*settings()))
+    for path in tmp_path.rglob("train_*.json"):
+        path.unlink()
+    folder = evaluate(compose(*settings()))
+    printed = capsys.readouterr().out
+    assert "train is left out of Table 1" in printed
+    assert "[data] test: lamp LaMP-4 test: 4 examples" in printed  # what the validator found is said here too
+    assert "#test" in (folder / "tables.md").read_text()
+
+
+def test_other_labels_are_another_task():
+    """Rewards of the old labels would train on answers that the new ones call wrong."""
+    template = {"paper": {"entry": "{text}"}}
+    tasks = [
+        get_task("mine", definition={"templates": template, "labels": labels})
+        for labels in (["a", "b"], ["a"])
+    ]
+    assert tasks[0].eval_identity != tasks[1].eval_identity
