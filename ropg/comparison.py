@@ -18,8 +18,8 @@ from ropg.outputs import write_outputs
 from ropg.runs import (
     EVALUATION,
     SAME_SETTING,
+    changes,
     decisive,
-    differences,
     evaluation_folder,
     finished_runs,
     load_config,
@@ -119,7 +119,7 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
 def unlike(config: Config, task: Any, run: Path) -> list[str]:
     """How a run differs from what is evaluated now, one line each."""
     before = load_config(run)
-    lines = differences(decisive(before, SAME_SETTING), decisive(config, SAME_SETTING))
+    lines = changes(decisive(before, SAME_SETTING), decisive(config, SAME_SETTING))
     lines = [line for line in lines if not line.startswith("data.limit_")]
     if before.encoder.model != config.encoder.model:
         lines.append(f"encoder: {before.encoder.model}, and `initial` is {config.encoder.model}")

@@ -71,6 +71,7 @@ class EncoderConfig:
     model: str = "facebook/contriever"
     max_length: int = 512
     batch_tokens: int = 16384  # per forward pass, padding included
+    dropout: bool = False  # while training; True brings back the model's own probabilities
 
 
 @dataclass

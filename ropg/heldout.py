@@ -10,9 +10,9 @@ from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import say
-from ropg.evaluation.files import write_json
 from ropg.examples import Example
 from ropg.feedback.queries import ScoredQuery
+from ropg.files import write_json
 
 
 def write_summary(

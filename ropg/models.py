@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 _PACKAGE = "package:"
@@ -59,3 +64,33 @@ def fingerprint(path: str | Path) -> str | None:
                 stream.seek(max(_SAMPLE, size - _SAMPLE))
                 digest.update(stream.read())
     return digest.hexdigest()[:32]
+
+
+def default_device() -> str:
+    """This process's GPU where there is one, else the CPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Hide transformers' bars and warnings, which would bury what a run prints; show them when it fails."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            yield
+    except BaseException:
+        sys.stderr.write(said.getvalue())
+        raise
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

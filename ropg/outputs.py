@@ -12,7 +12,6 @@ from typing import Any
 from ropg import build
 from ropg.configuration import Config
 from ropg.console import say
-from ropg.evaluation.files import write_text
 from ropg.evaluation.plots import read_metrics
 from ropg.evaluation.predictions import write_predictions
 from ropg.evaluation.report import Grid, Section, Text, write_report
@@ -23,6 +22,7 @@ from ropg.evaluation.systems import Evaluation
 from ropg.evaluation.table_text import markdown_grid, markdown_table, print_table
 from ropg.evaluation.tables import results_table
 from ropg.examples import Example
+from ropg.files import write_text
 from ropg.runs import finished_runs
 
 

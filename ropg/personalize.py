@@ -9,7 +9,7 @@ In three lines::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,13 +62,3 @@ def personalizer(run: str | Path, k: int | None = None) -> Callable[[Example], P
         return personalize(example, task, retriever, llm, depth)
 
     return answer
-
-
-def example_from_texts(input: str, texts: Sequence[str]) -> Example:
-    """An example from bare strings, for a first try.
-
-    >>> example_from_texts("x", ["a", "b"]).profile[1].text
-    'b'
-    """
-    documents = tuple(Document(str(i), text) for i, text in enumerate(texts))
-    return Example("0", "0", input, None, documents)

@@ -22,11 +22,11 @@ from ropg import build, tables
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
-from ropg.evaluation.files import write_json
 from ropg.examples import Example
 from ropg.feedback.queries import ScoredQuery, join
 from ropg.feedback.scorer import Eval
 from ropg.feedback.store import GenerationRecord, GenerationStore
+from ropg.files import write_json
 from ropg.heldout import write_summary
 from ropg.llms import LLMS
 from ropg.runs import open_run, read_json, run_folder
@@ -198,6 +198,7 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
         raise Refused(
             "no training or no dev query has feedback: profiles need two documents and golds; see the counts above"
         )
+    bench.encoder.train_mode(config.encoder.dropout)
     tracking = config.tracking
     with wandb_tracker(
         tracking.mode if tracking.wandb else "disabled",  # type: ignore[arg-type]

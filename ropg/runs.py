@@ -16,6 +16,8 @@ from typing import Any
 
 from ropg.configuration import Config, DataConfig
 from ropg.console import say
+from ropg.differences import differences
+from ropg.files import write_text
 
 # what decides the result of training; where it is written, tracked or evaluated does not
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
@@ -100,16 +102,14 @@ def open_run(config: Config, folder: Path, parts: tuple[str, ...] = DECIDES) -> 
         kept = folder / "config.yaml"
         before = set(os.listdir(folder))
         if kept.exists():
-            differing = differences(decisive(load_config(folder), parts), decisive(config, parts))
+            differing = changes(decisive(load_config(folder), parts), decisive(config, parts))
             if differing:
                 raise RunError(
                     f"{folder} belongs to a run with other settings ({'; '.join(differing)}); name another run.dir, or "
                     "delete the folder"
                 )
         else:
-            temporary = folder / f".config.{os.getpid()}.tmp"
-            temporary.write_text(OmegaConf.to_yaml(OmegaConf.structured(config)), encoding="utf-8")
-            os.replace(temporary, kept)
+            write_text(kept, OmegaConf.to_yaml(OmegaConf.structured(config)))
         try:
             yield folder
         except BaseException:
@@ -136,18 +136,9 @@ def load_config(folder: Path) -> Config:
     return config
 
 
-def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two nested mappings differ, one line each.
-
-    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
-    ['a.b: 1 before, 2 now']
-    """
-    if isinstance(old, dict) and isinstance(new, dict):
-        lines = []
-        for key in sorted({*old, *new}):
-            lines += differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
-        return lines
-    return [] if old == new else [f"{name}: {old!r} before, {new!r} now"]
+def changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Where two configurations differ, one line each."""
+    return [f"{name}: {before!r} before, {now!r} now" for name, before, now in differences(old, new)]
 
 
 def finished_runs(config: Config) -> list[tuple[Path, dict[str, Any]]]:

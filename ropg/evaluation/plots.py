@@ -73,14 +73,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 @_drawn
-def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], bm25: float | None = None) -> Figure:
+def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Expected reward and first-document reward on the dev split against the step.
 
     Parameters
     ----------
     runs: label -> evaluation records (``step``, ``expected_reward``, ``first_reward``, ``oracle_reward``,
         ``initial_reward``). The oracle's and the initial retriever's lines are drawn where all runs agree on
-        them. bm25: BM25's first-document reward on the same split.
+        them.
 
     Raises ValueError where there is no record.
     """
@@ -101,8 +101,6 @@ def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], bm25: float
             values = [record[field] for record in records]
             if np.ptp(values) < 1e-9:
                 axes.axhline(values[0], color=_GREY, linestyle=dashes, linewidth=1.2, label=label)
-        if bm25 is not None:
-            axes.axhline(bm25, color=_GREY, linestyle=":", linewidth=1.6, label="BM25")
         axes.set(title=title, xlabel="Training step")
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("Mean Eval, dev split")

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropg.evaluation.files import write_json
 from ropg.evaluation.results import Result, compute_results, listed
 from ropg.examples import Example
+from ropg.files import write_json
 
 _LAMP = re.compile(r"lamp[-_ ]?([0-9]+)", re.IGNORECASE)
 _FILE_NAME = re.compile(r"\w[\w.-]*")

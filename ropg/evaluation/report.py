@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ropg.evaluation.files import write_text
 from ropg.evaluation.report_style import STYLE
 from ropg.evaluation.tables import SUPERSCRIPT_DIGITS, ResultsTable
+from ropg.files import write_text
 
 # control characters, which HTML does not allow, and those that turn the direction of all that follows
 _UNPRINTABLE = dict.fromkeys(

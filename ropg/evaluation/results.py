@@ -12,9 +12,9 @@ from typing import Any, TypedDict, get_type_hints
 import numpy as np
 from tqdm import tqdm
 
-from ropg.evaluation.files import write_json
 from ropg.evaluation.metrics import CorpusMetric, corpus_metric
 from ropg.evaluation.significance import bootstrap_interval
+from ropg.files import write_json
 
 
 class Result(TypedDict):

@@ -39,6 +39,10 @@ DATASETS = {
     "LaMP-5": "Personalized Scholarly Title Generation",
     "LaMP-6": "Personalized Email Subject Generation",
     "LaMP-7": "Personalized Tweet Paraphrasing",
+    "sample_titles": "Synthetic Review Titles",
+    "pgraphrag_title": "Review Titles",
+    "pgraphrag_text": "Review Texts",
+    "pgraphrag_rating": "Review Ratings",
 }
 
 #: The note on bold figures; where there is no bold, it is left out.
@@ -126,7 +130,7 @@ def superscript(number: int) -> str:
 
 
 def _tasks(results: Iterable[Result]) -> list[str]:
-    """LaMP-1 to LaMP-7 in order, then the others as they came."""
+    """Tasks in the order of ``DATASETS``, then the others as they came."""
     tasks = list(dict.fromkeys(row["task"] for row in results))
     return [task for task in DATASETS if task in tasks] + [task for task in tasks if task not in DATASETS]
 

@@ -11,7 +11,7 @@ from ropg.feedback.database import StoreError
 from ropg.feedback.generation import GenerationReport, generate_missing
 from ropg.feedback.keys import canonical_json, generation_key, likelihood_key
 from ropg.feedback.likelihood import likelihoods_missing
-from ropg.feedback.queries import ScoredQuery, join, summarize
+from ropg.feedback.queries import ScoredQuery, join
 from ropg.feedback.scorer import FeedbackTable, feedback_identity, score_candidates
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.feedback.tables import StaleTable, TableError
@@ -38,5 +38,4 @@ __all__ = [
     "likelihood_key",
     "likelihoods_missing",
     "score_candidates",
-    "summarize",
 ]

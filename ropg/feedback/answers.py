@@ -9,8 +9,9 @@ from tqdm import tqdm
 
 from ropg.examples import Document, Example
 from ropg.feedback.generation import GenerationReport, generate_missing
-from ropg.feedback.protocols import LanguageModel, TaskLike
 from ropg.feedback.store import GenerationStore
+from ropg.llms import LLM
+from ropg.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class Answers:
 
 def generate_answers(
     examples: Sequence[Example],
-    task: TaskLike,
+    task: Task,
     rankings: Mapping[str, Sequence[Document]],
-    llm: LanguageModel,
+    llm: LLM,
     store: GenerationStore,
     *,
     progress: bool = True,

@@ -6,19 +6,16 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from tqdm import tqdm
 
 from ropg.examples import Example
-from ropg.feedback.protocols import RankedLike, RetrieverLike, TaskLike
-from ropg.feedback.tables import offsets, read_table, write_table
-from ropg.retrievers import Request
+from ropg.feedback.tables import ExampleTable
+from ropg.retrievers import Ranked, Request, Retriever
+from ropg.tasks import Task
 
-_CHUNK = 256  # requests at once to a retriever that cannot stream: few enough to hold their profiles
 _SCHEMA = pa.schema(
     [
         ("example_id", pa.string()),
@@ -41,33 +38,18 @@ class CandidateRows:
     scores: tuple[float, ...]
 
 
-class CandidateTable:
+class CandidateTable(ExampleTable):
     """Rows (example_id, document_id, rank from 1, score, source, round); those of an example lie together.
 
     ``identity`` says what made the table, ``counts`` how many examples were ranked and skipped.
     """
 
-    def __init__(self, table: pa.Table, identity: Mapping[str, Any], counts: Mapping[str, int]) -> None:
-        self.table = table
-        self.identity = dict(identity)
-        self.counts = dict(counts)
-        self._offsets = offsets(table.column("example_id").to_pylist(), "candidate table")
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __contains__(self, example_id: object) -> bool:
-        return example_id in self._offsets
-
-    @property
-    def example_ids(self) -> list[str]:
-        """The examples that have candidates, in table order."""
-        return list(self._offsets)
+    kind = "candidates"
+    schema = _SCHEMA
 
     def rows(self, example_id: str) -> CandidateRows:
         """The candidates of one example, read from those rows alone. Raises KeyError where it has none."""
-        start, stop = self._offsets[example_id]
-        part = self.table.slice(start, stop - start)
+        part = self.part(example_id)
         return CandidateRows(
             example_id,
             tuple(part.column("document_id").to_pylist()),
@@ -75,20 +57,11 @@ class CandidateTable:
             tuple(part.column("score").to_pylist()),
         )
 
-    def write(self, path: str | Path) -> None:
-        """Write the table as Parquet, whole or not at all; equal tables give equal bytes."""
-        write_table(path, self.table, "candidates", self.identity, self.counts)
-
-    @classmethod
-    def read(cls, path: str | Path, identity: Mapping[str, Any] | None = None) -> CandidateTable:
-        """Read a table back. Raises StaleTable where ``identity`` is given and is not what made the file."""
-        return cls(*read_table(path, _SCHEMA, "candidates", identity))
-
 
 def build_candidates(
     examples: Sequence[Example],
-    task: TaskLike,
-    retriever: RetrieverLike,
+    task: Task,
+    retriever: Retriever,
     l: int | Literal["all"] = 16,  # noqa: E741  (the paper's letter)
     source: str = "initial",
     round: int = 0,
@@ -128,7 +101,7 @@ def build_candidates(
                 waiting.append(example.id)
                 yield Request(task.query(example.input), example.profile, example)
 
-        for ranking in _rankings(retriever, requests()):
+        for ranking in retriever.rank_stream(requests()):
             example_id = waiting.popleft()
             bar.update()
             if len(ranking) < 2:
@@ -150,16 +123,7 @@ def build_candidates(
     return CandidateTable(table, identity or {}, counts)
 
 
-def _rankings(retriever: RetrieverLike, requests: Iterator[Request]) -> Iterator[Sequence[RankedLike]]:
-    stream = getattr(retriever, "rank_stream", None)
-    if stream is not None:  # ours: encodes what profiles share once for all requests
-        yield from stream(requests)
-        return
-    while chunk := list(islice(requests, _CHUNK)):
-        yield from retriever.rank_many(chunk)
-
-
-def _check(example_id: str, ranking: Sequence[RankedLike]) -> None:
+def _check(example_id: str, ranking: Sequence[Ranked]) -> None:
     seen: set[str] = set()
     for place in ranking:
         document = place.document.id

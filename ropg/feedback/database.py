@@ -32,7 +32,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
     The rollback journal (not WAL) keeps one file per writer that is whole between commits, can be copied
     and needs no shared memory; ``synchronous=EXTRA`` syncs the file, the journal and the folder at every
-    commit, so that a commit survives a power cut. A commit takes milliseconds, a batch takes seconds.
+    commit, so that a commit survives a power cut.
     """
     with plain_errors(path):
         connection = sqlite3.connect(path, timeout=_WAIT, isolation_level=None)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tqdm import tqdm
 
 from ropg.feedback.keys import generation_key
-from ropg.feedback.protocols import LanguageModel
 from ropg.feedback.store import GenerationRecord, GenerationStore
+from ropg.llms import LLM
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +49,6 @@ class GenerationReport:
         """Prompts that are left to other shards."""
         return sum(record is None for record in self.records)
 
-    def counts(self) -> dict[str, int | float]:
-        """The numbers without the texts, for logs and summaries."""
-        return {
-            "n_prompts": self.n_prompts,
-            "n_distinct": self.n_distinct,
-            "n_generated": self.n_generated,
-            "n_from_store": self.n_from_store,
-            "n_truncated": self.n_truncated,
-            "seconds": self.seconds,
-        }
-
     def _complete(self) -> list[GenerationRecord]:
         complete = [record for record in self.records if record is not None]
         if len(complete) < len(self.records):
@@ -71,7 +60,7 @@ class GenerationReport:
 
 
 def generate_missing(
-    llm: LanguageModel,
+    llm: LLM,
     prompts: Sequence[str],
     store: GenerationStore,
     *,
@@ -144,7 +133,7 @@ def generate_missing(
     )
 
 
-def planned_batches(llm: LanguageModel, prompts: Sequence[str]) -> list[list[int]]:
+def planned_batches(llm: LLM, prompts: Sequence[str]) -> list[list[int]]:
     """Ask the LLM for its batches and check that they name every prompt once."""
     if not prompts:
         return []
@@ -172,7 +161,7 @@ def progress_bar(total: int, done: int, description: str, shown: bool) -> tqdm:
     )
 
 
-def _generate(llm: LanguageModel, prompts: list[str], key_of: dict[str, str]) -> list[GenerationRecord]:
+def _generate(llm: LLM, prompts: list[str], key_of: dict[str, str]) -> list[GenerationRecord]:
     answers = llm.generate_batch(prompts)
     if len(answers) != len(prompts):
         raise ValueError(f"{type(llm).__name__} gave {len(answers)} answers to {len(prompts)} prompts")

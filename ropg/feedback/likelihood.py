@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from ropg.feedback.generation import planned_batches, progress_bar
 from ropg.feedback.keys import likelihood_key
-from ropg.feedback.protocols import LanguageModel
 from ropg.feedback.store import GenerationStore
+from ropg.llms import LLM
 
 _ROUNDING = 1e-4  # how far above 0 rounding may lift a log-probability
 
 
 def likelihoods_missing(
-    llm: LanguageModel,
+    llm: LLM,
     pairs: Sequence[tuple[str, str]],
     store: GenerationStore,
     *,

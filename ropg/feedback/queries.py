@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ropg.examples import Example
 from ropg.feedback.candidates import CandidateTable
 from ropg.feedback.lookup import documents_by_id, examples_by_id
-from ropg.feedback.protocols import TaskLike
 from ropg.feedback.scorer import FeedbackTable
+from ropg.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +28,9 @@ class ScoredQuery:
     ranks: tuple[int, ...]
     baseline: float
 
-    @property
-    def has_signal(self) -> bool:
-        """Whether the rewards differ: a query whose candidates all do equally well teaches nothing."""
-        return min(self.rewards) < max(self.rewards)
-
 
 def join(
-    candidates: CandidateTable, feedback: FeedbackTable, examples: Sequence[Example], task: TaskLike
+    candidates: CandidateTable, feedback: FeedbackTable, examples: Sequence[Example], task: Task
 ) -> list[ScoredQuery]:
     """Join the two tables with the texts, in candidate order, for the queries that have feedback (a target).
 
@@ -55,7 +48,7 @@ def join(
 
 
 def _join_one(
-    candidates: CandidateTable, feedback: FeedbackTable, example: Example, task: TaskLike
+    candidates: CandidateTable, feedback: FeedbackTable, example: Example, task: Task
 ) -> ScoredQuery:
     rows = candidates.rows(example.id)
     rewards = feedback.rewards(example.id)
@@ -75,25 +68,3 @@ def _join_one(
         ranks=rows.ranks,
         baseline=rewards[rows.document_ids[rows.ranks.index(1)]],
     )
-
-
-def summarize(queries: Sequence[ScoredQuery]) -> dict[str, float]:
-    """Mean rewards that need no model: the frame in which a trained retriever is read.
-
-    ``initial``: of the initial retriever's first document; ``random``: expected of one candidate drawn
-    uniformly; ``oracle``: of the best candidate; ``without_signal``: share of queries whose candidates all
-    have one reward; ``n``: queries. Raises ValueError where there is no query.
-
-    >>> q = ScoredQuery("e", "x", ("a", "b"), ("A", "B"), (0.0, 1.0), (2.0, 1.0), (1, 2), 0.0)
-    >>> summarize([q])
-    {'n': 1, 'initial': 0.0, 'random': 0.5, 'oracle': 1.0, 'without_signal': 0.0}
-    """
-    if not queries:
-        raise ValueError("no query has feedback; look at the counts of the candidates and of the feedback")
-    return {
-        "n": len(queries),
-        "initial": float(np.mean([query.baseline for query in queries])),
-        "random": float(np.mean([np.mean(query.rewards) for query in queries])),
-        "oracle": float(np.mean([max(query.rewards) for query in queries])),
-        "without_signal": float(np.mean([not query.has_signal for query in queries])),
-    }

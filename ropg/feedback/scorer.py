@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,9 +19,10 @@ from ropg.feedback.candidates import CandidateTable
 from ropg.feedback.generation import GenerationReport, generate_missing
 from ropg.feedback.likelihood import likelihoods_missing
 from ropg.feedback.lookup import documents_by_id, examples_by_id
-from ropg.feedback.protocols import LanguageModel, TaskLike
 from ropg.feedback.store import GenerationStore
-from ropg.feedback.tables import offsets, read_table, write_table
+from ropg.feedback.tables import ExampleTable
+from ropg.llms import LLM
+from ropg.tasks import Task
 from ropg.tasks.metrics import LIKELIHOOD
 
 Eval = Literal["metric", "likelihood"]
@@ -36,13 +36,16 @@ _SCHEMA = pa.schema(
 )
 
 
-class FeedbackTable:
+class FeedbackTable(ExampleTable):
     """Rows (example_id, document_id, prompt_key, reward in [0, 1]) in the order of the candidates.
 
     ``prompt_key`` finds the text (or likelihood) in the store. ``counts`` holds what was skipped or cut;
     ``report`` says what generation took and ``llm_calls`` how many texts or likelihoods the LLM made for
     this table just now; both are of the run that scored and never in the file.
     """
+
+    kind = "feedback"
+    schema = _SCHEMA
 
     def __init__(
         self,
@@ -52,44 +55,20 @@ class FeedbackTable:
         report: GenerationReport | None = None,
         llm_calls: int = 0,
     ) -> None:
-        self.table = table
-        self.identity = dict(identity)
-        self.counts = dict(counts)
+        super().__init__(table, identity, counts)
         self.report = report
         self.llm_calls = llm_calls
-        self._offsets = offsets(table.column("example_id").to_pylist(), "feedback table")
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    def __contains__(self, example_id: object) -> bool:
-        return example_id in self._offsets
-
-    @property
-    def example_ids(self) -> list[str]:
-        """The examples that have feedback, in table order."""
-        return list(self._offsets)
 
     def rewards(self, example_id: str) -> dict[str, float]:
         """Document id -> reward of one example, in table order. Raises KeyError where it has none."""
-        start, stop = self._offsets[example_id]
-        part = self.table.slice(start, stop - start)
+        part = self.part(example_id)
         return dict(
             zip(part.column("document_id").to_pylist(), part.column("reward").to_pylist(), strict=True)
         )
 
-    def write(self, path: str | Path) -> None:
-        """Write the table as Parquet, whole or not at all; equal tables give equal bytes."""
-        write_table(path, self.table, "feedback", self.identity, self.counts)
-
-    @classmethod
-    def read(cls, path: str | Path, identity: Mapping[str, Any] | None = None) -> FeedbackTable:
-        """Read a table back. Raises StaleTable where ``identity`` is given and is not what made the file."""
-        return cls(*read_table(path, _SCHEMA, "feedback", identity))
-
 
 def feedback_identity(
-    task: TaskLike, candidates: CandidateTable, llm: LanguageModel, eval: Eval = "metric"
+    task: Task, candidates: CandidateTable, llm: LLM, eval: Eval = "metric"
 ) -> dict[str, Any]:
     """What makes a feedback table: the LLM with its decoding, the task with its Eval, and the candidates."""
     return {
@@ -114,9 +93,9 @@ class _Asked:
 
 def score_candidates(
     examples: Sequence[Example],
-    task: TaskLike,
+    task: Task,
     candidates: CandidateTable,
-    llm: LanguageModel,
+    llm: LLM,
     store: GenerationStore,
     eval: Eval = "metric",
     *,
@@ -135,7 +114,7 @@ def score_candidates(
     """
     if eval not in ("metric", "likelihood"):
         raise ValueError(f"eval is {eval!r}; it is 'metric' or 'likelihood'")
-    if eval == "metric" and getattr(task, "metric", None) == LIKELIHOOD:
+    if eval == "metric" and task.metric == LIKELIHOOD:
         raise ValueError(
             f"{task.name}: the metric 'likelihood' is no property of a generated text; score with "
             "eval='likelihood' (feedback.eval=likelihood), or choose another metric"
@@ -190,9 +169,9 @@ def _build_prompts(
     examples: Sequence[Example],
     found: Mapping[str, int],
     example_ids: Sequence[str],
-    task: TaskLike,
+    task: Task,
     candidates: CandidateTable,
-    llm: LanguageModel,
+    llm: LLM,
     progress: bool,
 ) -> tuple[list[_Asked], dict[str, int]]:
     asked: list[_Asked] = []
@@ -210,7 +189,7 @@ def _build_prompts(
     return asked, cut
 
 
-def _check_reward(reward: float, asked: _Asked, task: TaskLike, eval: Eval) -> None:
+def _check_reward(reward: float, asked: _Asked, task: Task, eval: Eval) -> None:
     if not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
         name = task.eval_identity if eval == "metric" else "likelihood"
         raise ValueError(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ropg.differences import differences
 from ropg.feedback.keys import canonical_json
+from ropg.files import replaced_file
 
 _METADATA = b"ropg"
 _VERSION = 1
@@ -33,25 +34,13 @@ def write_table(
     ``kind`` says which table it is, ``identity`` what made it, ``counts`` what was skipped on the way.
     Equal rows, identity and counts give equal bytes; no time of writing is kept.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     head = canonical_json(
         {"kind": kind, "version": _VERSION, "identity": dict(identity), "counts": dict(counts)}
     )
     # chunks show how a table was put together, which must not show in the file
     whole = table.replace_schema_metadata({_METADATA: head.encode()}).combine_chunks()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            pq.write_table(
-                whole, stream, compression="zstd", row_group_size=1 << 17, write_page_checksum=True
-            )
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    with replaced_file(Path(path)) as stream:
+        pq.write_table(whole, stream, compression="zstd", row_group_size=1 << 17, write_page_checksum=True)
 
 
 def read_table(
@@ -81,7 +70,10 @@ def read_table(
     if not table.schema.remove_metadata().equals(schema):
         raise TableError(f"{path} has the columns {table.schema.names}, expected {schema.names}; delete it")
     if identity is not None and canonical_json(head["identity"]) != canonical_json(dict(identity)):
-        differing = _differences(head["identity"], dict(identity))
+        differing = [
+            f"{name or 'identity'}: {old!r} in the file, {new!r} now"
+            for name, old, new in differences(head["identity"], dict(identity))
+        ]
         raise StaleTable(f"{path} was made with other settings ({'; '.join(differing)})")
     return table.replace_schema_metadata(None), head["identity"], head["counts"]
 
@@ -107,21 +99,42 @@ def offsets(column: Sequence[str], where: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _differences(old: Any, new: Any, name: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        keys = sorted(set(old) | set(new))
-        return [
-            line
-            for key in keys
-            if old.get(key) != new.get(key)
-            for line in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
-        ]
-    return [f"{name or 'identity'}: {old!r} in the file, {new!r} now"]
+class ExampleTable:
+    """A table whose rows lie together by example, with what made it and what was counted on the way.
 
+    Subclasses name their ``kind`` and ``schema``; the first column is ``example_id``.
+    """
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    kind: ClassVar[str]
+    schema: ClassVar[pa.Schema]
+
+    def __init__(self, table: pa.Table, identity: Mapping[str, Any], counts: Mapping[str, int]) -> None:
+        self.table = table
+        self.identity = dict(identity)
+        self.counts = dict(counts)
+        self._offsets = offsets(table.column("example_id").to_pylist(), f"{self.kind} table")
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __contains__(self, example_id: object) -> bool:
+        return example_id in self._offsets
+
+    @property
+    def example_ids(self) -> list[str]:
+        """The examples that have rows, in table order."""
+        return list(self._offsets)
+
+    def part(self, example_id: str) -> pa.Table:
+        """The rows of one example, read alone. Raises KeyError where it has none."""
+        start, stop = self._offsets[example_id]
+        return self.table.slice(start, stop - start)
+
+    def write(self, path: str | Path) -> None:
+        """Write the table as Parquet, whole or not at all; equal tables give equal bytes."""
+        write_table(path, self.table, self.kind, self.identity, self.counts)
+
+    @classmethod
+    def read(cls, path: str | Path, identity: Mapping[str, Any] | None = None) -> Self:
+        """Read a table back. Raises StaleTable where ``identity`` is given and is not what made the file."""
+        return cls(*read_table(path, cls.schema, cls.kind, identity))

@@ -1,4 +1,4 @@
-"""Which prompts share a batch, and what happens to a batch that does not fit into memory. Pure functions."""
+"""What happens to a batch that does not fit into memory."""
 
 from __future__ import annotations
 
@@ -10,40 +10,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
-
-
-def plan(lengths: Sequence[int], max_tokens: int, max_batch: int) -> list[list[int]]:
-    """Group prompts of like length into batches whose padded size keeps to a token budget.
-
-    The longest come first, so that what does not fit into memory shows at the start; ties keep the order
-    of the prompts. A batch of n prompts costs n times the longest of them. A prompt that is over the
-    budget on its own gets a batch of its own.
-
-    Parameters
-    ----------
-    lengths: tokens of each prompt, the tokens to be generated included.
-    max_tokens: the largest padded size of a batch, in tokens.
-    max_batch: the largest number of prompts in a batch.
-
-    Returns lists of indices into ``lengths``; together they name every index once, and they depend on
-    nothing but the arguments. Raises ValueError for a limit below one.
-
-    >>> plan([3, 9, 4, 9, 3], max_tokens=18, max_batch=4)
-    [[1, 3], [2, 0, 4]]
-    >>> plan([40, 2], max_tokens=10, max_batch=4)
-    [[0], [1]]
-    """
-    if max_tokens < 1 or max_batch < 1:
-        raise ValueError(f"batch_tokens ({max_tokens}) and max_batch_size ({max_batch}) must be at least 1")
-    batches: list[list[int]] = []
-    longest = 0
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        full = not batches or len(batches[-1]) == max_batch or (len(batches[-1]) + 1) * longest > max_tokens
-        if full:
-            batches.append([])
-            longest = lengths[index]
-        batches[-1].append(index)
-    return batches
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropg.models import fingerprint, resolve_model
+from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 
 if TYPE_CHECKING:
     import torch
@@ -72,17 +69,11 @@ def find_model(name: str, gguf_file: str | None = None, revision: str | None = N
 
 def resolve_device(device: str | None) -> str:
     """ "auto" or None: this process's GPU if there is one, else the CPU."""
-    if device not in (None, "auto"):
-        return str(device)
-    import torch
-
-    if not torch.cuda.is_available():
-        return "cpu"
-    return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % torch.cuda.device_count()}"
+    return default_device() if device in (None, "auto") else str(device)
 
 
 def resolve_dtype(dtype: str, device: str) -> str:
-    """ "auto": bfloat16 on a GPU that computes in it, else float32 (bfloat16 is slow on most CPUs)."""
+    """ "auto": bfloat16 on a GPU that computes in it, else float32."""
     if dtype != "auto":
         return dtype
     if not device.startswith("cuda"):
@@ -96,12 +87,11 @@ def load_tokenizer(files: ModelFiles, padding_side: str) -> PreTrainedTokenizerB
     """The tokenizer, with a pad token and the given padding side.
 
     The tokenizer of a GGUF file is read by the general fast class: it is what transformers' automatic
-    choice arrives at too, but only after parsing the whole file for a model configuration (0.5 s against
-    3 to 12 s).
+    choice arrives at too, but only after parsing the whole file for a model configuration.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    with quiet():
+    with quiet_transformers():
         if files.gguf_file is not None:
             tokenizer = PreTrainedTokenizerFast.from_pretrained(
                 files.source, gguf_file=files.gguf_file, revision=files.revision or "main"
@@ -127,7 +117,7 @@ def load_config(files: ModelFiles) -> Any:
 
     if files.gguf_file is not None:
         return None
-    with quiet():
+    with quiet_transformers():
         return AutoConfig.from_pretrained(
             files.source, revision=files.revision or "main", trust_remote_code=False
         )
@@ -142,7 +132,7 @@ def load_weights(auto_class: Any, files: ModelFiles, dtype: torch.dtype, device:
         kind = str(dtype).removeprefix("torch.")
         print(f"loading {files.name} ({kind} on {device})", file=sys.stderr, flush=True)
     places = {} if device == "cpu" else {"device_map": {"": device}}  # straight to the GPU, no copy in RAM
-    with quiet():
+    with quiet_transformers():
         model, info = auto_class.from_pretrained(
             files.source,
             gguf_file=files.gguf_file,
@@ -159,24 +149,3 @@ def load_weights(auto_class: Any, files: ModelFiles, dtype: torch.dtype, device:
             f"is not a whole {type(model).__name__}"
         )
     return model.requires_grad_(False).eval()
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Hide progress bars and warnings of loading; show them after all when it fails."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            yield
-    except BaseException:
-        sys.stderr.write(said.getvalue())
-        raise
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ropg.batching import plan_batches
 from ropg.llms import batching, decoding, loading
 from ropg.llms.base import BatchedLLM
 from ropg.llms.protocol import Generation, PromptTooLong
@@ -130,11 +131,6 @@ class LocalLLM(BatchedLLM):
         """The numeric type, "auto" resolved."""
         return loading.resolve_dtype(self._dtype, self.device)
 
-    @property
-    def default_template(self) -> str:
-        """The prompt template that this family reads best: Table 2 for instruction-tuned models."""
-        return "paper" if self.family == "seq2seq" or self.chat_template else "pattern"
-
     # Loading
 
     @property
@@ -180,7 +176,7 @@ class LocalLLM(BatchedLLM):
         return len(self.encode([text])[0])
 
     def plan(self, prompts: Sequence[str]) -> list[list[int]]:
-        """Batches of indices into ``prompts``, longest first; see :func:`ropg.llms.batching.plan`.
+        """Batches of indices into ``prompts``, longest first; see :func:`ropg.batching.plan_batches`.
 
         Raises PromptTooLong before anything is generated.
         """
@@ -188,7 +184,7 @@ class LocalLLM(BatchedLLM):
 
     def _plan_lengths(self, lengths: Sequence[int]) -> list[list[int]]:
         padded = [length * self.num_beams for length in lengths]
-        return batching.plan(padded, self.batch_tokens, self.max_batch_size)
+        return plan_batches(padded, self.batch_tokens, self.max_batch_size)
 
     def _encode_checked(self, prompts: Sequence[str]) -> list[list[int]]:
         encoded = self.encode(prompts)
@@ -230,7 +226,7 @@ class LocalLLM(BatchedLLM):
         self._check_pairs(encoded)
         values = dict.fromkeys(distinct, 0.0)
         lengths = [len(prompt) + len(target) for prompt, target in encoded]
-        for batch in batching.plan(lengths, self.batch_tokens, self.max_batch_size):
+        for batch in plan_batches(lengths, self.batch_tokens, self.max_batch_size):
             means = batching.halve_on_out_of_memory(self._score, [encoded[i] for i in batch], _release_memory)
             values.update({distinct[i]: mean for i, mean in zip(batch, means, strict=True)})
         return [values[pair] for pair in pairs]

@@ -38,13 +38,11 @@ class LLM(Protocol):
 
     ``identity`` and ``decoding`` are JSON values that together decide the text of a prompt; they key the
     generation store, so neither holds a path nor anything that leaves the text as it is. ``family`` is
-    ``seq2seq`` or ``causal``; ``default_template`` names the prompt template that such a model reads best.
+    ``seq2seq`` or ``causal``.
     """
 
     family: str
 
-    @property
-    def default_template(self) -> str: ...
     @property
     def identity(self) -> Mapping[str, Any]: ...
     @property

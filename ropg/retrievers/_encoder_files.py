@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ropg.models import quiet_transformers
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -142,22 +144,6 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' reports and bars, which would bury what a run prints; errors still raise."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _read(path: Path) -> Any:

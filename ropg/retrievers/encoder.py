@@ -9,7 +9,6 @@ not), and it is not normalised. torch is imported where it is used, so that impo
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from ropg.models import fingerprint, resolve_model
+from ropg.batching import plan_batches
+from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 from ropg.retrievers import _encoder_files as files
 from ropg.retrievers._progress import progress_bar
 from ropg.text import well_formed
@@ -128,7 +128,7 @@ class Encoder:
         training did. In a distributed run only the main process may call this. Raises FileExistsError
         where the folder holds something other than a model.
         """
-        with files.replaced_folder(Path(folder)) as new, files.quiet_transformers():
+        with files.replaced_folder(Path(folder)) as new, quiet_transformers():
             self._bare_module().save_pretrained(new)
             self.tokenizer.save_pretrained(new)
             files.write_sentence_transformer_files(
@@ -192,26 +192,6 @@ class Encoder:
         return self.module.module if isinstance(self.module, DistributedDataParallel) else self.module
 
 
-def plan_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Group texts of similar length, longest first, into batches of at most ``budget`` padded tokens.
-
-    Longest first, so that a batch that does not fit into memory fails at once. A text that is longer
-    than the budget has a batch of its own.
-
-    >>> plan_batches([3, 9, 4, 4, 20], budget=12)
-    [[4], [1], [2, 3, 0]]
-    """
-    batches: list[list[int]] = []
-    width = 0
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        if batches and (len(batches[-1]) + 1) * width <= budget:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-            width = lengths[row]
-    return batches
-
-
 def load_encoder(
     model: str,
     *,
@@ -249,7 +229,7 @@ def load_encoder(
         dtype = getattr(torch, dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise ValueError("dtype must name a torch type, such as float32 or bfloat16")
-    module.to(device=device or _default_device(), dtype=dtype or torch.float32)
+    module.to(device=device or default_device(), dtype=dtype or torch.float32)
     revision = getattr(module.config, "_commit_hash", None)
     return Encoder(
         module,
@@ -259,12 +239,6 @@ def load_encoder(
         batch_tokens=batch_tokens,
         fingerprint=fingerprint(weights) or (f"{model}@{revision}" if revision else model),
     )
-
-
-def _default_device() -> str:
-    import torch
-
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 
 
 def _position_limit(module: torch.nn.Module) -> int | None:

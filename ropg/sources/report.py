@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 Policy = Literal["error", "skip", "keep"]
 _SHOWN = 2  # records named per kind in the printed report
@@ -200,20 +200,6 @@ class Report:
             lines.append(f"  {kind}: {count:,} {done} ({facts.meaning}: {self._named(kind, _SHOWN)})")
         lines += [f"  {note}: {count:,}" for note, count in self.notes.items() if count]
         return lines
-
-    def as_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
-        return {
-            "where": self.where,
-            "path": self.path,
-            "n_examples": self.n_examples,
-            "n_documents": self.n_documents,
-            "findings": {
-                kind: {"count": count, "policy": self.policies[kind], "records": self.records[kind][:_SHOWN]}
-                for kind, count in self.counts.items()
-            },
-            "notes": dict(self.notes),
-        }
 
     def _named(self, kind: str, most: int) -> str:
         names = [name if len(name) <= _WIDTH else f"{name[:_WIDTH]}…" for name in self.records[kind][:most]]

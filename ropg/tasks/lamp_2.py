@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ropg.examples import Document
+from ropg.sources.lamp_format import MOVIE_TAGS
 from ropg.tasks import register_task
 from ropg.tasks.base import TaskDefinition
 from ropg.tasks.parsing import LabelParser
@@ -20,23 +21,7 @@ from ropg.tasks.templates import (
 )
 from ropg.tasks.wording import english_only, labelled_block, query_after, text_only
 
-LABELS = (
-    "sci-fi",
-    "based on a book",
-    "comedy",
-    "action",
-    "twist ending",
-    "dystopia",
-    "dark comedy",
-    "classic",
-    "psychology",
-    "fantasy",
-    "romance",
-    "thought-provoking",
-    "social commentary",
-    "violence",
-    "true story",
-)
+LABELS = MOVIE_TAGS
 
 _QUESTION = (
     "Which tag does this movie relate to among the following tags? "

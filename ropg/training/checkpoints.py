@@ -28,6 +28,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ropg.differences import differences
+from ropg.files import sync, write_text
+
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"step-(\d+)")
@@ -52,13 +55,12 @@ def save_checkpoint(
     _save_tensors(_optimizer_tensors(module, optimizer), temporary / "optimizer.safetensors")
     files = {name: _describe_file(temporary / name) for name in _TENSOR_FILES}
     text = json.dumps({**state, "step": step, "files": files}, indent=1, allow_nan=False)
-    _write_synced(temporary / "state.json", text)
-    _sync(temporary)
+    write_text(temporary / "state.json", text)
     final = folder / f"step-{step:06d}"
     if final.exists():  # a broken one, or this step would not have run again
         shutil.rmtree(final)
     os.replace(temporary, final)
-    _sync(folder)
+    sync(folder)
     _prune(folder, step, keep)
     return final
 
@@ -119,7 +121,7 @@ def save_module(module: nn.Module, path: Path, metadata: Mapping[str, str] | Non
     temporary = path.with_name(f".{path.name}.tmp")
     _save_tensors(tensors, temporary, {**(metadata or {}), "aliases": json.dumps(aliases)})
     os.replace(temporary, path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def load_module(module: nn.Module, path: Path) -> dict[str, str]:
@@ -144,19 +146,12 @@ def read_metadata(path: Path) -> dict[str, str] | None:
 
 def require_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
     """Raise ResumeMismatch, saying what differs, unless two fingerprints (JSON values) are equal."""
-    differing = _differences(old, new, "")
+    differing = [f"{name} was {before!r}, is now {now!r}" for name, before, now in differences(old, new)]
     if differing:
         raise ResumeMismatch(
             f"{folder} holds checkpoints of a run with other settings or data: {'; '.join(differing)}. "
             "Use another run folder, or remove this one's checkpoints to train anew"
         )
-
-
-def _differences(old: Any, new: Any, name: str) -> list[str]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        keys = sorted({*old, *new})
-        return [d for key in keys for d in _differences(old.get(key), new.get(key), f"{name}.{key}")]
-    return [] if old == new else [f"{name.lstrip('.')} was {old!r}, is now {new!r}"]
 
 
 def _optimizer_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -171,7 +166,7 @@ def _optimizer_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Ten
 def _save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
     whole = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
     save_file(whole, path, metadata)
-    _sync(path)
+    sync(path)
 
 
 def _steps(folder: Path) -> dict[int, Path]:
@@ -191,19 +186,3 @@ def _prune(folder: Path, step: int, keep: int) -> None:
 def _describe_file(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _write_synced(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    """Have the operating system write a file or a folder's entries to disk now."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

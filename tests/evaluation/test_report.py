@@ -193,7 +193,7 @@ def test_plots_are_svg_and_repeatable():
     ]
     draw = {
         "bars": lambda: plots.system_bars(rows, labels={"none": "no $x^2$ & <b>"}),
-        "curves": lambda: plots.learning_curves({"a": records(0.1, 0.2), "b": records(0.3)}, bm25=0.2),
+        "curves": lambda: plots.learning_curves({"a": records(0.1, 0.2), "b": records(0.3)}),
         "ranks": lambda: plots.rank_histogram({"a": [1, 2, None], "b": [3]}, 30),
         "differences": lambda: plots.difference_histogram({"a": [0.0, 1.0, -0.5]}, "b"),
     }

@@ -81,6 +81,7 @@ class FakeTask:
     """Rewards are the number that the fake LLM writes; the target "Horror" is unknown."""
 
     name = "LaMP-0"
+    metric = "number"
     template = "paper"
     eval_identity = "number:1"
 
@@ -114,17 +115,16 @@ class Place(NamedTuple):
 
 
 class ByLength:
-    """Longest text first, ties in the order of the profile; only the batched form that every retriever has."""
+    """Longest text first, ties in the order of the profile."""
 
     def __init__(self) -> None:
         self.requests = []
 
-    def rank_many(self, requests):
-        self.requests += [(request.query, request.example.id) for request in requests]
-        return [
-            [Place(d, float(len(d.text))) for d in sorted(r.documents, key=lambda d: -len(d.text))]
-            for r in requests
-        ]
+    def rank_stream(self, requests):
+        for request in requests:
+            self.requests.append((request.query, request.example.id))
+            longest = sorted(request.documents, key=lambda d: -len(d.text))
+            yield [Place(d, float(len(d.text))) for d in longest]
 
 
 def make_examples(n: int = 5, documents: int = 4) -> list[Example]:

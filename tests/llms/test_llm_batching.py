@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropg.llms.batching import halve_on_out_of_memory, is_out_of_memory, plan
+from ropg.batching import plan_batches
+from ropg.llms.batching import halve_on_out_of_memory, is_out_of_memory
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=40)
 
@@ -14,7 +15,7 @@ LENGTHS = st.lists(st.integers(1, 60), max_size=40)
 @given(LENGTHS, st.integers(1, 200), st.integers(1, 8))
 def test_every_prompt_once_within_budget(lengths, max_tokens, max_batch):
     """A prompt would be left unanswered, or a batch would not fit the memory it was sized for."""
-    batches = plan(lengths, max_tokens, max_batch)
+    batches = plan_batches(lengths, max_tokens, max_batch)
     assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
     for batch in batches:
         padded = len(batch) * max(lengths[i] for i in batch)
@@ -25,20 +26,20 @@ def test_every_prompt_once_within_budget(lengths, max_tokens, max_batch):
 @given(LENGTHS, st.integers(1, 200), st.integers(1, 8))
 def test_longest_first_and_ties_by_index(lengths, max_tokens, max_batch):
     """A resumed run would form other batches than the first and compute other numbers."""
-    order = [index for batch in plan(lengths, max_tokens, max_batch) for index in batch]
+    order = [index for batch in plan_batches(lengths, max_tokens, max_batch) for index in batch]
     assert order == sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
 
 
 def test_batches_are_filled():
     """Half-empty batches would double the time of the expensive stage."""
-    assert plan([5] * 7, max_tokens=15, max_batch=9) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert plan([], max_tokens=1, max_batch=1) == []
+    assert plan_batches([5] * 7, max_tokens=15, max_batch=9) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert plan_batches([], max_tokens=1, max_batch=1) == []
 
 
 def test_limits_below_one_are_refused():
     """A batch size of 0 would loop for ever or answer nothing."""
     with pytest.raises(ValueError, match="at least 1"):
-        plan([1], max_tokens=8, max_batch=0)
+        plan_batches([1], max_tokens=8, max_batch=0)
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=20), st.integers(1, 5))

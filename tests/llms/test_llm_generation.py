@@ -144,7 +144,6 @@ def test_chat_template(llama):
     assert plain.encode(["hello"])[0].count(plain.tokenizer.bos_token_id) == 1
     assert chat.count_tokens("hello") == len(chat.encode(["hello"])[0]) > plain.count_tokens("hello")
     assert chat.generate_batch(["hello"])[0].prompt_tokens == chat.count_tokens("hello")
-    assert chat.default_template == "paper"
 
 
 def test_no_warning_for_long_text(llama, recwarn):

@@ -16,7 +16,6 @@ def test_building_loads_nothing(llama):
     """A run whose texts are all stored would wait minutes for weights that it does not need."""
     llm = load_llm("causal", model=str(llama))
     assert llm.identity["kind"] == "causal"
-    assert llm.default_template == "pattern"
     assert llm.count_tokens("short") > 1
     assert llm.plan(["short"]) == [[0]]
     assert not llm.loaded

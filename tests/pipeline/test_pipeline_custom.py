@@ -11,7 +11,7 @@ import pytest
 from ropg.cli import compose
 from ropg.comparison import evaluate
 from ropg.examples import Document, Example
-from ropg.personalize import example_from_texts, personalize, personalizer
+from ropg.personalize import personalize, personalizer
 from ropg.pipeline import train
 from ropg.retrievers import NoRetrieval
 from ropg.runs import RunError
@@ -135,7 +135,7 @@ def test_a_user_without_documents(trained):
     alone = answer(Example("new", "new", "Name this recipe: winter garden", None, ()))
     assert alone.documents == ()
     assert alone.prompt == "recipe: winter garden\nname:"
-    same = answer(example_from_texts("Name this recipe: winter garden", []))
+    same = answer(Example("0", "0", "Name this recipe: winter garden", None, ()))
     assert same == alone
 
 
@@ -146,7 +146,13 @@ def test_retrievers_that_fill_no_prompt(trained):
 
     config = load_config(trained)
     task = build.build_task(config)
-    example = example_from_texts("Name this recipe: winter garden", ["river stone", "old harbour"])
+    example = Example(
+        "0",
+        "0",
+        "Name this recipe: winter garden",
+        None,
+        (Document("a", "river stone"), Document("b", "old harbour")),
+    )
     none = personalize(example, task, NoRetrieval(), build.build_llm(config, task))
     assert none.documents == ()
     assert none.prompt == task.prompt(example.input, [])

