@@ -28,8 +28,6 @@ from ropg.runs import (
 )
 from ropg.splits import say_findings
 
-TRAINED = ("ropg_rl", "ropg_kd")
-
 
 def evaluate(config: Config) -> Path:
     """Answer every held-out example with every system; write results, predictions, tables and the report."""
@@ -91,15 +89,17 @@ def heldout_examples(config: Config) -> Sequence[Example]:
 def trained_runs(config: Config, task: Any) -> dict[str, Path]:
     """The run of each trained system: ``models.<system>`` where named, else the newest finished one.
 
-    Where a run was made with another task, data, LLM, wording or initial encoder, that is said.
+    A system is trained where ``models`` has its name, as it has the paper's, or a finished run is of that
+    method; so a new method needs no word here. Where a run was made with another task, data, LLM, wording or
+    initial encoder, that is said.
     """
     found: dict[str, Path] = {}
     newest = finished_runs(config)
     for name in config.evaluation.systems:
-        if name not in TRAINED:
+        runs = [folder for folder, summary in newest if summary["method"] == name]
+        if name not in config.models and not runs:
             continue
         named = config.models.get(name)
-        runs = [folder for folder, summary in newest if summary["method"] == name]
         if named is not None and not (Path(named) / "model").is_dir():
             raise Refused(f"models.{name}={named}: there is no trained model in that folder")
         if named is None and not runs:
@@ -141,9 +141,9 @@ def systems(config: Config, task: Any, runs: Mapping[str, Path], examples: Seque
     encoder = None
     found = []
     for name in config.evaluation.systems:
-        if name in TRAINED:
-            if name not in runs:
-                continue
+        if name in config.models and name not in runs:
+            continue
+        if name in runs:
             # as it was trained: this configuration may have another encoder, which reads more or less
             trained = build.build_encoder(load_config(runs[name]), runs[name] / "model")
             retriever = build.build_retriever("dense", config, task, trained)

@@ -23,7 +23,7 @@ from ropg.evaluation.table_text import markdown_grid, markdown_table, print_tabl
 from ropg.evaluation.tables import results_table
 from ropg.examples import Example
 from ropg.files import write_text
-from ropg.runs import finished_runs
+from ropg.runs import finished_runs, slug
 
 
 def write_outputs(
@@ -38,7 +38,7 @@ def write_outputs(
     """Write everything but results.json, print the table, and say where things lie."""
     shutil.rmtree(folder / "predictions", ignore_errors=True)  # of systems that are compared no more
     for name, outcome in evaluation.outcomes.items():
-        write_predictions(folder / "predictions", name, task.name, outcome.predictions)
+        write_predictions(folder / "predictions", slug(name), task.name, outcome.predictions)
     settings = config.evaluation
     labels = {name: outcome.label for name, outcome in evaluation.outcomes.items()}
     title = f"{task.name}: personalized by {len(labels)} systems, k = {evaluation.k}"

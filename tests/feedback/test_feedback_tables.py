@@ -197,9 +197,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "t.parquet"
     candidates_of(make_examples(1)).write(path)
     before = path.read_bytes()
-    monkeypatch.setattr(
-        "ropg.files.os.fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full"))
-    )
+    monkeypatch.setattr("ropg.files.os.fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         candidates_of(make_examples(2)).write(path)
     assert path.read_bytes() == before

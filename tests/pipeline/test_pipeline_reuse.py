@@ -353,3 +353,13 @@ def test_dropout_is_off_unless_asked_for(tmp_path, settings, llms):
         )
     ]
     assert weights[0] != weights[1] == weights[2]
+
+
+def test_a_method_of_ones_own_is_compared_like_the_papers(tmp_path, settings, llms, monkeypatch):
+    """A new objective is one file; evaluation must not need to be told of it."""
+    (tmp_path / "mine.py").write_text("from ropg.training.objectives.ropg_kd import RopgKd as Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    train(compose(*settings("method.name=mine:Mine")))
+    folder = evaluate(compose(*settings("evaluation.systems=[none,'mine:Mine']")))
+    rows = json.loads((folder / "results.json").read_text())
+    assert {row["system"] for row in rows} == {"none", "mine:Mine"}
