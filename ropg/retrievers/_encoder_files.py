@@ -95,8 +95,8 @@ def warn_of_other_pooling(model: str, folder: Path, pooling: str) -> None:
             differences.append(f"a {kind} module")
     if differences:
         warnings.warn(
-            f"encoder {model}: its {' and '.join(differences)} is not used here; vectors are {pooling}-pooled over "
-            "the mask, as Contriever's, and scores are plain dot products",
+            f"encoder {model} comes with {' and '.join(differences)}, left out here: vectors are {pooling}-pooled "
+            "over the mask, as Contriever's, and scores are plain dot products",
             stacklevel=3,
         )
 
