@@ -7,7 +7,7 @@ def main() -> None:
     """Parse the command line and evaluate."""
 
     def command(config):  # type: ignore[no-untyped-def]
-        from ropg.comparison import evaluate
+        from rspg.comparison import evaluate
 
         evaluate(config)
 

@@ -7,7 +7,7 @@ def main() -> None:
     """Parse the command line and run the pipeline."""
 
     def command(config):  # type: ignore[no-untyped-def]
-        from ropg.pipeline import train
+        from rspg.pipeline import train
 
         train(config)
 

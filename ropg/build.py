@@ -94,7 +94,7 @@ def build_objective(config: Config) -> Any:
     from ropg.training import load_objective
 
     method = config.method
-    return load_objective(method.name, temperature=method.temperature, **method.options)
+    return load_objective(method.objective or method.name, temperature=method.temperature, **method.options)
 
 
 def build_settings(config: Config) -> TrainSettings:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
+from ropg.evaluation.systems import System
 from ropg.evaluation.tables import LABELS
 from ropg.examples import Document, Example
 from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
-from ropg.outputs import write_outputs
+from ropg.outputs import Extra, write_outputs
 from ropg.runs import (
     EVALUATION,
     SAME_SETTING,
@@ -29,7 +31,32 @@ from ropg.runs import (
 from ropg.splits import say_findings
 
 
-def evaluate(config: Config) -> Path:
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison works with. ``runs``: the run of each trained system."""
+
+    config: Config
+    task: Any
+    llm: Any
+    examples: Sequence[Example]
+    runs: Mapping[str, Path]
+    store: GenerationStore
+    folder: Path
+
+
+class Extension(Protocol):
+    """What another package adds to a comparison: systems, and what is to be said about them."""
+
+    def systems(self, comparison: Comparison, compared: Sequence[System]) -> list[System]:
+        """The systems to evaluate, from those that are there already."""
+        ...
+
+    def outputs(self, comparison: Comparison) -> Extra:
+        """What goes into tables.md, the report and the console, once all systems are evaluated."""
+        ...
+
+
+def evaluate(config: Config, extension: Extension | None = None) -> Path:
     """Answer every held-out example with every system; write results, predictions, tables and the report."""
     from ropg.evaluation import evaluate_systems, write_results
 
@@ -44,6 +71,9 @@ def evaluate(config: Config) -> Path:
     ):
         calls: dict[str, int] = {}
         compared = systems(config, task, runs, examples)
+        comparison = Comparison(config, task, llm, examples, runs, store, folder)
+        if extension is not None:
+            compared = extension.systems(comparison, compared)
         if not compared:
             raise Refused("no system is left to evaluate; the lines above say why")
 
@@ -62,8 +92,9 @@ def evaluate(config: Config) -> Path:
             resamples=config.evaluation.resamples,
             seed=config.seed,
         )
+        extra = Extra() if extension is None else extension.outputs(comparison)
     write_results(folder / "results.json", evaluation.results)
-    write_outputs(config, task, examples, evaluation, runs, calls, folder)
+    write_outputs(config, task, examples, evaluation, runs, calls, folder, extra)
     return folder
 
 
@@ -95,25 +126,47 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
     """
     found: dict[str, Path] = {}
     newest = finished_runs(config)
+    # of selectors those with this pool come first: one trained without ROPG's models is for its own column
+    newest.sort(
+        key=lambda run: is_selector(run[0]) and load_config(run[0]).selector.pool != config.selector.pool
+    )
     for name in config.evaluation.systems:
-        runs = [folder for folder, summary in newest if summary["method"] == name]
-        if name not in config.models and not runs:
+        run = run_of(config, name, newest)
+        if run is None and name in config.models:
+            say("evaluate", f"{name}: left out, {no_run(config, name)}")
+        if run is None:
             continue
-        named = config.models.get(name)
-        if named is not None and not (Path(named) / "model").is_dir():
-            raise Refused(f"models.{name}={named}: there is no trained model in that folder")
-        if named is None and not runs:
-            say(
-                "evaluate",
-                f"{name}: left out, no finished run of this task, data and LLM below {config.run.root}; "
-                f"`python train.py method={name} …` with the same settings makes one",
-            )
-            continue
-        found[name] = Path(named) if named is not None else runs[0]
+        found[name] = run
         say("evaluate", f"{name}: {found[name]}")
         for line in unlike(config, task, found[name]):
             say("evaluate", f"{name} was trained with another {line}")
     return found
+
+
+def run_of(config: Config, name: str, finished: Sequence[tuple[Path, dict[str, Any]]]) -> Path | None:
+    """``models.<name>``, else the first of the ``finished`` runs of that method, None where there is none.
+
+    Raises Refused where ``models.<name>`` holds no trained model.
+    """
+    named = config.models.get(name)
+    if named is None:
+        return next((folder for folder, summary in finished if summary["method"] == name), None)
+    if not (Path(named) / "model").is_dir():
+        raise Refused(f"models.{name}={named}: there is no trained model in that folder")
+    return Path(named)
+
+
+def is_selector(run: Path) -> bool:
+    """Whether a run trained a selector rather than a retriever."""
+    return load_config(run).method.reads is not None
+
+
+def no_run(config: Config, name: str) -> str:
+    """Why a trained system cannot take part, and which command changes that."""
+    return (
+        f"no finished run of this task, data and LLM below {config.run.root}; "
+        f"`python train.py method={name} …` with the same settings makes one"
+    )
 
 
 def unlike(config: Config, task: Any, run: Path) -> list[str]:
@@ -132,30 +185,39 @@ def unlike(config: Config, task: Any, run: Path) -> list[str]:
 
 
 def systems(config: Config, task: Any, runs: Mapping[str, Path], examples: Sequence[Example]) -> list[Any]:
-    """The systems of ``evaluation.systems`` in their order, trained ones only where a run is there.
+    """The systems of ``evaluation.systems`` that rank profiles, in their order, trained ones where a run is there.
 
     A name is a trained system, ``initial``, or a retriever of ``ropg.retrievers`` or ``config.retrievers``.
     """
     from ropg.evaluation import retriever_system
 
-    encoder = None
+    names = [name for name in config.evaluation.systems if name not in config.models or name in runs]
+    names = [name for name in names if name not in runs or not is_selector(runs[name])]
     found = []
-    for name in config.evaluation.systems:
-        if name in config.models and name not in runs:
-            continue
-        if name in runs:
-            # as it was trained: this configuration may have another encoder, which reads more or less
-            trained = build.build_encoder(load_config(runs[name]), runs[name] / "model")
-            retriever = build.build_retriever("dense", config, task, trained)
-        else:
-            kind = "dense" if name == "initial" else name
-            if encoder is None and build.takes_encoder(kind, config):
-                encoder = build.build_encoder(config)
-            retriever = build.build_retriever(kind, config, task, encoder)
+    for name, retriever in build_retrievers(config, task, names, runs).items():
         if not can_rank_any(retriever, task, examples):
             say("evaluate", f"{name}: left out, no profile has what it ranks by (recency needs dates)")
             continue
         found.append(retriever_system(name, retriever, task, LABELS.get(name, name)))
+    return found
+
+
+def build_retrievers(
+    config: Config, task: Any, names: Sequence[str], runs: Mapping[str, Path]
+) -> dict[str, Any]:
+    """The retriever of each name, those in ``runs`` with the encoder that was trained there."""
+    encoder = None
+    found = {}
+    for name in names:
+        if name in runs:
+            # as it was trained: this configuration may have another encoder, which reads more or less
+            trained = build.build_encoder(load_config(runs[name]), runs[name] / "model")
+            found[name] = build.build_retriever("dense", config, task, trained)
+            continue
+        kind = "dense" if name == "initial" else name
+        if encoder is None and build.takes_encoder(kind, config):
+            encoder = build.build_encoder(config)
+        found[name] = build.build_retriever(kind, config, task, encoder)
     return found
 
 

@@ -38,6 +38,7 @@ class DataConfig:
     limit_test: int | None = None
     fields: dict[str, str] = field(default_factory=dict)  # records: our name -> the file's
     max_documents: int | None = None  # pgraphrag: documents per profile
+    reserved: float = 0.0  # share of the training users, by a hash, that train selectors and no retriever
     seed: int = 0  # of splits that are drawn here
     on_problem: dict[str, str] = field(default_factory=dict)  # finding -> error | skip | keep
     cache_dir: str | None = None
@@ -93,7 +94,9 @@ class MethodConfig:
     """What is trained; objectives are listed in ``ropg/training/objectives``."""
 
     name: str = "ropg_kd"
-    temperature: float = 1.0  # of the policy, Eq. 1
+    objective: str | None = None  # None: the method's name
+    reads: str | None = None  # None: trains a retriever; pre | post: a selector, and what it reads
+    temperature: float = 1.0  # of the policy, Eq. 1, and of the selector, Eq. 6
     options: dict[str, Any] = field(default_factory=dict)  # the objective's own arguments
 
 
@@ -113,8 +116,24 @@ class OptimConfig:
 
 
 @dataclass
+class SelectorConfig:
+    """RSPG: the selector's encoder and the pool that it chooses from; see :mod:`rspg.scorer`."""
+
+    encoder: str = "allenai/longformer-base-4096"  # a Longformer, or a BERT or RoBERTa that becomes one
+    max_length: int = 1024
+    attention_window: int | None = None  # None: the Longformer's own, 512 for others
+    layers: int | None = None  # the first N; None: all
+    batch_tokens: int = 16384  # per forward pass, padding included
+    dropout: bool = False  # while training
+    names: bool = False  # whether it also reads which retriever it is
+    pool: list[str] = field(
+        default_factory=lambda: ["none", "recency", "bm25", "initial", "ropg_rl", "ropg_kd"]
+    )
+
+
+@dataclass
 class RetrievalConfig:
-    """How the evaluated systems retrieve."""
+    """How the evaluated systems and the pool's members retrieve."""
 
     k: int = 4
 
@@ -124,7 +143,18 @@ class EvaluationConfig:
     """What evaluate.py compares and how."""
 
     systems: list[str] = field(
-        default_factory=lambda: ["none", "random", "recency", "bm25", "initial", "rrf", "ropg_rl", "ropg_kd"]
+        default_factory=lambda: [
+            "none",
+            "random",
+            "recency",
+            "bm25",
+            "initial",
+            "rrf",
+            "ropg_rl",
+            "ropg_kd",
+            "rspg_pre",
+            "rspg_post",
+        ]
     )
     split: str = "heldout"  # test where it has golds, else dev; or test | dev by name
     resamples: int = 1000  # bootstrap
@@ -169,6 +199,7 @@ class Config:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    selector: SelectorConfig = field(default_factory=SelectorConfig)
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
@@ -176,6 +207,9 @@ class Config:
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     # options of each retriever by name, from conf/retriever; `target` names one of your own, module:attribute
     retrievers: dict[str, Any] = field(default_factory=dict)
-    models: dict[str, str | None] = field(default_factory=lambda: {"ropg_rl": None, "ropg_kd": None})
+    # the run of each trained system; None: the newest finished one of the same task, data and LLM
+    models: dict[str, str | None] = field(
+        default_factory=lambda: dict.fromkeys(("ropg_rl", "ropg_kd", "rspg_pre", "rspg_post"))
+    )
     stage: str = "all"  # rank | feedback | train | all
     seed: int = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ from ropg.files import write_text
 from ropg.runs import finished_runs, slug
 
 
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What a package beside this one adds: Markdown parts, sections of the report, and a function that prints."""
+
+    markdown: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    print: Callable[[], None] = lambda: None
+
+
 def write_outputs(
     config: Config,
     task: Any,
@@ -34,6 +44,7 @@ def write_outputs(
     runs: Mapping[str, Path],
     calls: Mapping[str, int],
     folder: Path,
+    extra: Extra,
 ) -> None:
     """Write everything but results.json, print the table, and say where things lie."""
     shutil.rmtree(folder / "predictions", ignore_errors=True)  # of systems that are compared no more
@@ -43,9 +54,10 @@ def write_outputs(
     labels = {name: outcome.label for name, outcome in evaluation.outcomes.items()}
     title = f"{task.name}: personalized by {len(labels)} systems, k = {evaluation.k}"
     table = results_table(evaluation.results, labels=labels, alpha=settings.alpha, correct=settings.holm)
-    seeds = seed_rows([summary for _, summary in finished_runs(config)])
+    seeds = seed_rows([s for _, s in finished_runs(config) if "trained" in s["heldout"]])
     parts = [f"# {title}", data_note(config)]
     parts += [markdown_table(table)] if evaluation.results else ["No gold outputs: predictions only."]
+    parts += extra.markdown
     if seeds:
         grid = markdown_grid(HEADER, seeds, left=1)
         parts += ["## First-document reward of the trained retrievers", SEED_NOTE, grid]
@@ -64,9 +76,11 @@ def write_outputs(
     )
     if seeds:
         sections.insert(2, Section("Trained retrievers, every seed", [Grid(HEADER, seeds), Text(SEED_NOTE)]))
+    sections[2:2] = extra.sections
     write_report(folder, title, sections)
     if evaluation.results:
         print_table(table, title)
+    extra.print()
     if seeds:
         print_seeds(seeds)
     say("done", f"{folder}: report.html, tables.md, results.json, predictions")

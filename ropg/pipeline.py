@@ -13,7 +13,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -99,9 +99,7 @@ def train(config: Config) -> Path:
     with open_run(config, folder):
         splits = load_splits(config)
         data = same_data(build.build_task(config), splits, folder)
-        if (folder / "summary.json").exists() and config.stage == "all":
-            read_json(folder / "summary.json", "delete this file, and the same command writes it again")
-            say("done", f"{folder} is finished already; delete it, or name another run.dir, to train again")
+        if is_finished(config, folder):
             return folder
         bench = prepare(config, splits)
         write_json(folder / "data.json", data)
@@ -121,6 +119,16 @@ def train(config: Config) -> Path:
         )
     say("done", f"{folder}")
     return folder
+
+
+def is_finished(config: Config, folder: Path) -> bool:
+    """Whether nothing is left to do in this run, which is said then. Raises RunError for a damaged summary."""
+    summary = folder / "summary.json"
+    if not summary.exists() or config.stage != "all":
+        return False
+    read_json(summary, "delete this file, and the same command writes it again")
+    say("done", f"{folder} is finished already; delete it, or name another run.dir, to train again")
+    return True
 
 
 def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]], int]:
@@ -190,15 +198,41 @@ class CountingStore(GenerationStore):
 
 def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -> Any:
     """Fine-tune the encoder on the queries' rewards; the best weights by dev expected reward are kept."""
-    from ropg.training import bi_encoder_scorer, wandb_tracker
-    from ropg.training import train as training_loop
+    from ropg.training import bi_encoder_scorer
 
-    config = bench.config
+    config, encoder = bench.config, bench.encoder
     if not queries["train"] or not queries["dev"]:
         raise Refused(
             "no training or no dev query has feedback: profiles need two documents and golds; see the counts above"
         )
-    bench.encoder.train_mode(config.encoder.dropout)
+    encoder.train_mode(config.encoder.dropout)
+    return learn(
+        config,
+        folder,
+        encoder.module,
+        bi_encoder_scorer(encoder),
+        queries,
+        encoder.save,
+        {"encoder": encoder.fingerprint, "max_length": config.encoder.max_length},
+    )
+
+
+def learn(
+    config: Config,
+    folder: Path,
+    module: Any,
+    score_rows: Any,
+    rows: Mapping[str, Sequence[Any]],
+    save_model: Callable[[Path], None],
+    identity: Mapping[str, Any],
+) -> Any:
+    """Run the training loop on ``rows["train"]`` and ``rows["dev"]`` as the configuration says, tracked and resumed.
+
+    The other arguments are those of :func:`ropg.training.train`, whose result is returned.
+    """
+    from ropg.training import train as training_loop
+    from ropg.training import wandb_tracker
+
     tracking = config.tracking
     with wandb_tracker(
         tracking.mode if tracking.wandb else "disabled",  # type: ignore[arg-type]
@@ -208,16 +242,16 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
         config=dataclasses.asdict(config),
     ) as tracker:
         result = training_loop(
-            bench.encoder.module,
-            bi_encoder_scorer(bench.encoder),
-            queries["train"],
-            queries["dev"],
+            module,
+            score_rows,
+            rows["train"],
+            rows["dev"],
             build.build_objective(config),
             build.build_settings(config),
             folder,
-            save_model=bench.encoder.save,
+            save_model=save_model,
             tracker=tracker,
-            identity={"encoder": bench.encoder.fingerprint, "max_length": config.encoder.max_length},
+            identity=identity,
         )
     say(
         "train",

@@ -21,6 +21,7 @@ from ropg.files import write_text
 
 # what decides the result of training; where it is written, tracked or evaluated does not
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
+DECIDES_SELECTOR = (*DECIDES, "selector", "retrieval", "retrievers")
 SAME_SETTING = ("task", "data", "llm")
 EVALUATION = ("task", "data", "llm", "encoder", "retrieval", "retrievers", "evaluation.split")
 _DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds")
@@ -28,6 +29,11 @@ _DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds")
 
 class RunError(ValueError):
     """A run folder that cannot be used as asked; the message says what to do."""
+
+
+def decides(config: Config) -> tuple[str, ...]:
+    """The parts of a configuration that decide what is trained, a retriever or a selector."""
+    return DECIDES if config.method.reads is None else DECIDES_SELECTOR
 
 
 def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]:
@@ -60,7 +66,7 @@ def run_folder(config: Config) -> Path:
     """``run.dir``, or a folder below ``run.root`` that the same configuration always gets."""
     if config.run.dir:
         return Path(config.run.dir)
-    name = f"{config.task.name}-{config.method.name}-seed{config.seed}-{short_hash(decisive(config))}"
+    name = f"{config.task.name}-{config.method.name}-seed{config.seed}-{short_hash(decisive(config, decides(config)))}"
     return Path(config.run.root) / slug(name)
 
 
@@ -82,13 +88,16 @@ def slug(name: str) -> str:
 
 
 @contextmanager
-def open_run(config: Config, folder: Path, parts: tuple[str, ...] = DECIDES) -> Iterator[Path]:
+def open_run(config: Config, folder: Path, parts: tuple[str, ...] | None = None) -> Iterator[Path]:
     """Lock a run folder for this process and keep its ``config.yaml``; ``parts`` of it must stay as they were.
+
+    By default those are the parts that decide what is trained.
 
     Raises RunError where another process holds it, or where it belongs to another configuration.
     """
     from omegaconf import OmegaConf
 
+    parts = parts or decides(config)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"run.dir={folder} is a file; name a folder")
     folder.mkdir(parents=True, exist_ok=True)

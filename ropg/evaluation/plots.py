@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_GREY = "#8A8A8A"
+GREY = "#8A8A8A"
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -38,7 +38,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def _drawn(draw: Callable[P, Figure]) -> Callable[P, str]:
+def as_svg(draw: Callable[P, Figure]) -> Callable[P, str]:
     """Draw and write as SVG in our style, and leave matplotlib's settings as they were."""
 
     @functools.wraps(draw)
@@ -72,7 +72,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: record["step"])
 
 
-@_drawn
+@as_svg
 def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Expected reward and first-document reward on the dev split against the step.
 
@@ -87,20 +87,20 @@ def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     if not any(runs.values()):
         raise ValueError("no evaluation record to draw; look into metrics.jsonl")
     records = [record for run in runs.values() for record in run]
-    figure = _figure(9, 3.6)
+    figure = new_figure(9, 3.6)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, key, title in zip(
         panels, ("expected_reward", "first_reward"), ("Expected reward", "First-document reward"), strict=True
     ):
         for i, (label, run) in enumerate(runs.items()):
-            colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)]
+            colour, marker = COLOURS[i % len(COLOURS)], _MARKERS[i % len(_MARKERS)]
             steps, values = [r["step"] for r in run], [r[key] for r in run]
             axes.plot(steps, values, color=colour, marker=marker, markersize=4, label=label)
         references = {"Oracle": ("oracle_reward", "-."), "Initial encoder": ("initial_reward", "--")}
         for label, (field, dashes) in references.items():
             values = [record[field] for record in records]
             if np.ptp(values) < 1e-9:
-                axes.axhline(values[0], color=_GREY, linestyle=dashes, linewidth=1.2, label=label)
+                axes.axhline(values[0], color=GREY, linestyle=dashes, linewidth=1.2, label=label)
         axes.set(title=title, xlabel="Training step")
         axes.grid(alpha=0.25)
     panels[0].set_ylabel("Mean Eval, dev split")
@@ -109,7 +109,7 @@ def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     return figure
 
 
-@_drawn
+@as_svg
 def system_bars(results: Sequence[Result], labels: Mapping[str, str] | None = None) -> Figure:
     """One task and metric: a bar per system with its 95 % bootstrap interval.
 
@@ -120,14 +120,14 @@ def system_bars(results: Sequence[Result], labels: Mapping[str, str] | None = No
     names = {**LABELS, **(labels or {})}
     order = {name: i for i, name in enumerate((*BASELINES, *METHODS))}
     rows = sorted(results, key=lambda row: order.get(row["system"], len(order)))
-    figure = _figure(7, 1.1 + 0.36 * len(rows))
+    figure = new_figure(7, 1.1 + 0.36 * len(rows))
     axes = figure.subplots()
     places = np.arange(len(rows))
     values = np.array([row["value"] for row in rows])
     # a metric that is no mean can lie a little outside its own percentile interval
     lows = np.maximum(values - [row["ci_low"] for row in rows], 0)
     highs = np.maximum([row["ci_high"] for row in rows] - values, 0)
-    colours = ["#B5B5B5" if row["system"] in BASELINES else _COLOURS[0] for row in rows]
+    colours = ["#B5B5B5" if row["system"] in BASELINES else COLOURS[0] for row in rows]
     axes.barh(places, values, height=0.62, color=colours)
     axes.errorbar(values, places, xerr=[lows, highs], fmt="none", ecolor="black", elinewidth=1.1, capsize=3)
     for place, value, high in zip(places, values, highs, strict=True):
@@ -143,7 +143,7 @@ def system_bars(results: Sequence[Result], labels: Mapping[str, str] | None = No
     return figure
 
 
-@_drawn
+@as_svg
 def rank_histogram(ranks: Mapping[str, Sequence[int | None]], depth: int) -> Figure:
     """Where the documents that systems put first stood in the initial ranking.
 
@@ -153,7 +153,7 @@ def rank_histogram(ranks: Mapping[str, Sequence[int | None]], depth: int) -> Fig
     if not any(len(values) for values in ranks.values()):
         raise ValueError("no rank to draw")
     places = [*range(1, depth + 1), None]
-    figure = _figure(7, 3.2)
+    figure = new_figure(7, 3.2)
     axes = figure.subplots()
     width = 0.8 / len(ranks)
     shown_below = any(rank is None for values in ranks.values() for rank in values)
@@ -163,19 +163,17 @@ def rank_histogram(ranks: Mapping[str, Sequence[int | None]], depth: int) -> Fig
         shares = [100 * sum(rank == place for rank in values) / max(1, len(values)) for place in places]
         shares = shares if shown_below else shares[:-1]
         offset = (i - (len(ranks) - 1) / 2) * width
-        axes.bar(
-            np.arange(len(shares)) + offset, shares, width, label=label, color=_COLOURS[i % len(_COLOURS)]
-        )
+        axes.bar(np.arange(len(shares)) + offset, shares, width, label=label, color=COLOURS[i % len(COLOURS)])
     ticks = [str(place) for place in range(1, depth + 1)] + ([f"below {depth}"] if shown_below else [])
     every = -(-depth // 20)  # at most some twenty ranks are written out
     axes.set_xticks(range(0, len(ticks), every), ticks[::every])
     axes.set(xlabel="Rank in the initial ranking of the document now put first", ylabel="Inputs (%)")
     axes.grid(axis="y", alpha=0.25)
-    _legend_above(axes, len(ranks))
+    legend_above(axes, len(ranks))
     return figure
 
 
-@_drawn
+@as_svg
 def difference_histogram(differences: Mapping[str, Sequence[float]], over: str) -> Figure:
     """Eval of systems minus Eval of ``over``, per example; one panel per system, equal ones in grey.
 
@@ -183,7 +181,7 @@ def difference_histogram(differences: Mapping[str, Sequence[float]], over: str) 
     """
     if not differences or not all(len(values) for values in differences.values()):
         raise ValueError("no difference to draw")
-    figure = _figure(7, 0.9 + 1.5 * len(differences))
+    figure = new_figure(7, 0.9 + 1.5 * len(differences))
     panels = figure.subplots(len(differences), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     edges = np.linspace(-1.05, 1.05, 22)
     for i, (axes, (label, given)) in enumerate(zip(panels, differences.items(), strict=True)):
@@ -191,9 +189,9 @@ def difference_histogram(differences: Mapping[str, Sequence[float]], over: str) 
         same = np.abs(values) < 1e-9
         weight = 100 / len(values)
         axes.hist(
-            values[~same], edges, weights=np.full((~same).sum(), weight), color=_COLOURS[i % len(_COLOURS)]
+            values[~same], edges, weights=np.full((~same).sum(), weight), color=COLOURS[i % len(COLOURS)]
         )
-        axes.bar(0, weight * same.sum(), width=0.03, color=_GREY)
+        axes.bar(0, weight * same.sum(), width=0.03, color=GREY)
         better, equal, worse = (
             round(weight * n) for n in ((values > 1e-9).sum(), same.sum(), (values < -1e-9).sum())
         )
@@ -206,12 +204,12 @@ def difference_histogram(differences: Mapping[str, Sequence[float]], over: str) 
     return figure
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """A figure of its own, outside pyplot's global list, so none is left open. Inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def _legend_above(axes: Axes, entries: int) -> None:
+def legend_above(axes: Axes, entries: int) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(4, entries), frameon=False)

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tqdm import tqdm
 
 from ropg.evaluation.results import Result, compute_results, listed
 from ropg.examples import Document, Example
 from ropg.tasks.metrics import LIKELIHOOD
+
+if TYPE_CHECKING:
+    from ropg.retrievers import Ranked
 
 Rank: TypeAlias = Callable[[Sequence[Example]], Iterable[Sequence[Document]]]
 
@@ -79,40 +82,49 @@ class Evaluation:
     results: list[Result] = field(default_factory=list)
 
 
-def retriever_system(name: str, retriever: Any, task: Any, label: str | None = None) -> System:
-    """The system of a retriever, which ranks each profile for φ_q(x).
+def rank_examples(retriever: Any, task: Any, examples: Sequence[Example]) -> Iterator[list[Ranked]]:
+    """The whole ranking of each profile for φ_q(x), one list of Ranked(document, score) per example.
 
-    A retriever that fills no prompt (``NoRetrieval``) gives no documents. A profile that the retriever cannot
-    rank (recency without any date) gives none either and counts among the empty rankings; where that is so
+    A profile that the retriever cannot rank (recency without any date) gives an empty list; where that is so
     for every profile, the retriever's own error is raised.
     """
     from ropg.retrievers import Request
+
+    rankable: deque[bool] = deque()  # of the examples read so far; the stream reads ahead
+    refused: list[Request] = []
+
+    def requests() -> Iterator[Request]:
+        for example in examples:
+            request = Request(task.query(example.input), example.profile, example)
+            rankable.append(len(request.documents) > 0 and retriever.can_rank(request))
+            if rankable[-1]:
+                yield request
+            elif len(request.documents) > 0 and not refused:
+                refused.append(request)
+
+    none_ranked = True
+    for ranking in retriever.rank_stream(requests()):
+        while not rankable.popleft():
+            yield []
+        none_ranked = False
+        yield ranking
+    if none_ranked and refused:
+        retriever.rank_many(refused)  # raises, and says what the profile lacks
+    yield from ([] for _ in rankable)
+
+
+def retriever_system(name: str, retriever: Any, task: Any, label: str | None = None) -> System:
+    """The system of a retriever, which ranks as :func:`rank_examples`; unrankable profiles count as empty.
+
+    A retriever that fills no prompt (``NoRetrieval``) gives no documents.
+    """
 
     def rank(examples: Sequence[Example]) -> Iterator[list[Document]]:
         if not retriever.fills_prompt:
             yield from ([] for _ in range(len(examples)))
             return
-        rankable: deque[bool] = deque()  # of the examples read so far; the stream reads ahead
-        refused: list[Request] = []
-
-        def requests() -> Iterator[Request]:
-            for example in examples:
-                request = Request(task.query(example.input), example.profile, example)
-                rankable.append(len(request.documents) > 0 and retriever.can_rank(request))
-                if rankable[-1]:
-                    yield request
-                elif len(request.documents) > 0 and not refused:
-                    refused.append(request)
-
-        none_ranked = True
-        for ranking in retriever.rank_stream(requests()):
-            while not rankable.popleft():
-                yield []
-            none_ranked = False
+        for ranking in rank_examples(retriever, task, examples):
             yield [ranked.document for ranked in ranking]
-        if none_ranked and refused:
-            retriever.rank_many(refused)  # raises, and says what the profile lacks
-        yield from ([] for _ in rankable)
 
     return System(name, label or name, rank)
 
