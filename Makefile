@@ -11,23 +11,29 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-run: $(READY)  ## train both retrievers on the small sample, evaluate all systems, write the report
+run: $(READY)  ## train two retrievers and two selectors on the small sample, evaluate all systems, write the report
 	$(BIN)/python train.py method=ropg_kd
 	$(BIN)/python train.py method=ropg_rl
+	$(BIN)/python train.py method=rspg_pre
+	$(BIN)/python train.py method=rspg_post
 	$(BIN)/python evaluate.py
 
-sample: $(READY)  ## the full sample, both methods, three seeds: the figures that claims rest on (under 90 minutes)
+sample: $(READY)  ## the full sample, all methods, three seeds: the figures that claims rest on (under 90 minutes)
 	$(BIN)/python train.py --multirun experiment=sample method=ropg_kd,ropg_rl seed=2,1,0
+	$(BIN)/python train.py --multirun experiment=sample method=rspg_pre,rspg_post seed=2,1,0
+	$(BIN)/python train.py --multirun experiment=sample method=rspg_pre,rspg_post 'selector.pool=[none,recency,bm25,initial]'
 	$(BIN)/python evaluate.py experiment=sample
 
 reviews: $(READY)  ## the same on one file of real reviews: make reviews FILE=path/to/hotel_dev.json
 	@test -n "$(FILE)" || { echo "name the file: make reviews FILE=path/to/hotel_dev.json"; exit 2; }
 	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=ropg_kd
 	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=ropg_rl
+	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=rspg_pre
+	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=rspg_post
 	$(BIN)/python evaluate.py experiment=reviews 'data.path="$(FILE)"'
 
 test: $(READY)  ## the tests (under ten minutes on two cores)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(READY)  ## the tests that take minutes each: many kills, many resumes
 	$(BIN)/python -m pytest -m slow

@@ -27,6 +27,7 @@ from ropg.runs import (
     load_config,
     open_run,
     read_json,
+    slug,
 )
 from ropg.splits import say_findings
 
@@ -42,6 +43,10 @@ class Comparison:
     runs: Mapping[str, Path]
     store: GenerationStore
     folder: Path
+
+
+#: The paper's selectors; another method is one where its ``method.reads`` says so.
+SELECTORS = ("rspg_pre", "rspg_post")
 
 
 class Extension(Protocol):
@@ -76,6 +81,7 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
             compared = extension.systems(comparison, compared)
         if not compared:
             raise Refused("no system is left to evaluate; the lines above say why")
+        check_file_names([system.name for system in compared])
 
         def answer(name: str, rankings: Mapping[str, Sequence[Document]]) -> Answers:
             answers = generate_answers(examples, task, rankings, llm, store, description=f"answers {name}")
@@ -96,6 +102,16 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
     write_results(folder / "results.json", evaluation.results)
     write_outputs(config, task, examples, evaluation, runs, calls, folder, extra)
     return folder
+
+
+def check_file_names(names: Sequence[str]) -> None:
+    """Refuse systems whose predictions could not be written, or only over those of another."""
+    files = [slug(name) for name in names]
+    for name, file in zip(names, files, strict=True):
+        if file.startswith(("-", ".")):
+            raise Refused(f"the system {name!r} cannot name a file; begin its name with a letter or a digit")
+        if files.count(file) > 1:
+            raise Refused(f"two systems would write predictions/{file}.json; {name!r} needs another name")
 
 
 def heldout_examples(config: Config) -> Sequence[Example]:
@@ -127,9 +143,7 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
     found: dict[str, Path] = {}
     newest = finished_runs(config)
     # of selectors those with this pool come first: one trained without ROPG's models is for its own column
-    newest.sort(
-        key=lambda run: is_selector(run[0]) and load_config(run[0]).selector.pool != config.selector.pool
-    )
+    newest.sort(key=lambda run: is_selector(run[0]) and not same_pool(run[0], config))
     for name in config.evaluation.systems:
         run = run_of(config, name, newest)
         if run is None and name in config.models:
@@ -146,14 +160,23 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
 def run_of(config: Config, name: str, finished: Sequence[tuple[Path, dict[str, Any]]]) -> Path | None:
     """``models.<name>``, else the first of the ``finished`` runs of that method, None where there is none.
 
-    Raises Refused where ``models.<name>`` holds no trained model.
+    Raises Refused where ``models.<name>`` holds no trained model, or a selector where a retriever is meant.
     """
     named = config.models.get(name)
     if named is None:
         return next((folder for folder, summary in finished if summary["method"] == name), None)
     if not (Path(named) / "model").is_dir():
         raise Refused(f"models.{name}={named}: there is no trained model in that folder")
+    method = load_config(Path(named)).method
+    if name in ("ropg_rl", "ropg_kd", *SELECTORS) and (method.reads is not None) != (name in SELECTORS):
+        kind = "retriever" if method.reads is None else "selector"
+        raise Refused(f"models.{name}={named}: that is the run of a {kind}, {method.name}")
     return Path(named)
+
+
+def same_pool(run: Path, config: Config) -> bool:
+    """Whether a selector's run has the pool of this configuration, in whatever order."""
+    return sorted(load_config(run).selector.pool) == sorted(config.selector.pool)
 
 
 def is_selector(run: Path) -> bool:

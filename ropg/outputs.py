@@ -24,7 +24,7 @@ from ropg.evaluation.table_text import markdown_grid, markdown_table, print_tabl
 from ropg.evaluation.tables import results_table
 from ropg.examples import Example
 from ropg.files import write_text
-from ropg.runs import finished_runs, slug
+from ropg.runs import finished_runs, load_config, slug
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,9 @@ def what_was_run(config: Config, task: Any, runs: Mapping[str, Path]) -> dict[st
 
 
 def learning_records(runs: Mapping[str, Path], labels: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """The evaluation records of the runs that were compared, by label."""
-    logs = {labels[name]: folder / "metrics.jsonl" for name, folder in runs.items() if name in labels}
+    """The evaluation records of the retrievers' runs that were compared, by label."""
+    kept = {
+        name: run for name, run in runs.items() if name in labels and load_config(run).method.reads is None
+    }
+    logs = {labels[name]: run / "metrics.jsonl" for name, run in kept.items()}
     return {label: read_metrics(path) for label, path in logs.items() if path.exists()}

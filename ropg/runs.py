@@ -23,7 +23,16 @@ from ropg.files import write_text
 DECIDES = ("task", "data", "llm", "encoder", "candidates", "feedback", "method", "optim", "seed")
 DECIDES_SELECTOR = (*DECIDES, "selector", "retrieval", "retrievers")
 SAME_SETTING = ("task", "data", "llm")
-EVALUATION = ("task", "data", "llm", "encoder", "retrieval", "retrievers", "evaluation.split")
+EVALUATION = (
+    "task",
+    "data",
+    "llm",
+    "encoder",
+    "retrieval",
+    "retrievers",
+    "evaluation.split",
+    "selector.pool",
+)
 _DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds")
 
 
@@ -173,9 +182,14 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RunError(f"{path} is damaged ({error}); {remedy}") from error
     needed = {"method", "seed", "heldout", "p_values", "n_heldout"} if path.name == "summary.json" else set()
-    if not isinstance(values, dict) or not needed <= values.keys():
+    whole = isinstance(values, dict) and needed <= values.keys()
+    if whole and needed and "selector" in values["heldout"]:  # a selector's
+        whole = {"pool", "qpp", "dev_rewards"} <= values.keys() and {"success_rate", "reward"} <= values[
+            "p_values"
+        ].keys()
+    if not whole:
         raise RunError(f"{path} is damaged (it lacks what belongs there); {remedy}")
-    return values
+    return dict(values)
 
 
 def _setting(config: Config) -> dict[str, Any]:

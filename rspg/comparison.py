@@ -6,33 +6,38 @@ Figure 3 (winning rates), where Pre and Post disagree, and what each costs in LL
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ropg.comparison
-from ropg.comparison import Comparison, is_selector
+from ropg.comparison import Comparison, is_selector, no_run
 from ropg.configuration import Config
 from ropg.console import counts, say
+from ropg.evaluation.plots import learning_curves, read_metrics
+from ropg.evaluation.report import Grid, Picture, Section, Text
 from ropg.evaluation.systems import System
+from ropg.evaluation.table_text import markdown_grid
 from ropg.evaluation.tables import LABELS
 from ropg.examples import Document, Example
 from ropg.files import write_json
 from ropg.outputs import Extra
-from ropg.runs import RunError, finished_runs, load_config, read_json
+from ropg.runs import DECIDES_SELECTOR, RunError, decisive, finished_runs, load_config, read_json
 from rspg.heldout import outcome_of
-from rspg.members import able_members, build_members, pinned_runs, pool_runs
+from rspg.members import able_members, build_members, check_pool, pinned_pool, pool_runs
+from rspg.metrics_table import metrics_table
 from rspg.pool import PoolTable, read_pool
 from rspg.report_sections import selection_sections
 from rspg.scorer import Scorer
 from rspg.seeds import SEED_HEADER, SEED_NOTE, print_selector_seeds, selector_seed_rows
 from rspg.selections import PoolOutcome
 from rspg.selector import choose
-from rspg.tables import markdown, print_selection_table, rspg_json, selection_tables
+from rspg.tables import blocks, markdown, print_selection_table, rspg_json, selection_tables
 
-RESTRICTED = "the selectors trained on the whole pool choose from a part of it"
-RETRAINED = "the selectors were trained on that pool"
+RESTRICTED = "{}, trained on the whole pool, chooses from a part of it"
+RETRAINED = "{} was trained on that pool"
 
 
 def evaluate(config: Config) -> Path:
@@ -45,30 +50,37 @@ class Selectors:
     """The selectors' part of a comparison (:class:`ropg.comparison.Extension`).
 
     ``table``: the whole pool on the held-out examples. ``choices``: pool ("with" or "without" ROPG) ->
-    selector -> Q indices. ``dev_rewards``: of the members, from which the best fixed one follows.
+    selector -> Q indices. ``untrained``: the members of the pool without ROPG, none where it would be the
+    same pool. ``made``: selector -> how it came to choose from that pool. ``dev_rewards``: what each selector's
+    run says of the members' mean Eval on dev, from which the best fixed one follows.
     """
 
     table: PoolTable | None = None
     choices: dict[str, dict[str, list[int]]] = field(default_factory=lambda: {"with": {}, "without": {}})
     untrained: tuple[str, ...] = ()
-    note: str = RESTRICTED
-    dev_rewards: Mapping[str, float] | None = None
+    made: dict[str, str] = field(default_factory=dict)
+    dev_rewards: list[Mapping[str, float]] = field(default_factory=list)
 
     def systems(self, comparison: Comparison, compared: Sequence[System]) -> list[System]:
         """Read the pool, let every selector choose, and add the selectors to the systems.
 
-        Without a selector the pool is made of those of its members that are evaluated anyway.
+        Without a selector the pool is made of those of its members that are evaluated anyway; trained members
+        without a run are left out, and that is said.
         """
         config, task = comparison.config, comparison.task
+        check_pool(config)
         selectors = {name: run for name, run in comparison.runs.items() if is_selector(run)}
         there = {system.name for system in compared}
         names = [name for name in config.selector.pool if selectors or name in there]
+        runs = dict(comparison.runs)
+        found, missing = pool_runs(config, [name for name in names if name not in runs])
+        runs |= found
+        for name in missing:
+            say("pool", f"{name}: left out of the pool, {no_run(config, name)}")
+        names = [name for name in names if name not in missing]
         if not names or (not selectors and len(names) < 2):
             return list(compared)
-        runs = dict(comparison.runs)
-        if selectors:
-            runs |= pool_runs(config, [name for name in names if name not in comparison.runs])
-        members = able_members(build_members(config, task, runs, names), task, comparison.examples)
+        members = able_members(build_members(config, task, names, runs), task, comparison.examples)
         self.table = read_pool(
             members,
             comparison.examples,
@@ -80,48 +92,63 @@ class Selectors:
             description="pool",
         )
         say("pool", f"{self.table.llm_calls} LLM calls; {counts(self.table.counts)}")
-        trained = [name for name in self.table.names if name in runs]
-        self.untrained = tuple(name for name in self.table.names if name not in runs) if trained else ()
+        untrained = tuple(name for name in self.table.names if name not in runs)
+        self.untrained = untrained if len(untrained) < len(self.table.names) else ()
         for name, run in selectors.items():
             say_other_pool(name, run, runs, self.table.names, config)
             self._choose(config, task, name, run)
         known = {member: column for column, member in enumerate(self.table.names)}
-        found = [
+        result = [
             _from_table(s.name, s.label, self.table, [known[s.name]] * len(self.table.readings))
             if s.name in known
             else s
             for s in compared
         ]
         for name, chosen in self.choices["with"].items():
-            found.append(_from_table(name, LABELS.get(name, name), self.table, chosen))
-        return found
+            result.append(_from_table(name, LABELS.get(name, name), self.table, chosen))
+        return result
 
     def _choose(self, config: Config, task: Any, name: str, run: Path) -> None:
         """The choices of one selector from the whole pool, and from the pool without trained retrievers."""
         assert self.table is not None
         scorer = _scorer(run)
         self.choices["with"][name] = choose(scorer, task, self.table)
-        summary = run / "summary.json"
-        if summary.exists() and self.dev_rewards is None:
-            self.dev_rewards = read_json(summary, "train again").get("dev_rewards")
+        self._note_dev(run)
         if not self.untrained:
             return
-        own = _run_with_pool(config, name, self.untrained)
+        own = _run_with_pool(config, name, run, self.untrained)
         if own is not None:
             say("evaluate", f"{name} without ROPG: {own}")
-            self.note, scorer = RETRAINED, _scorer(own)
+            self._note_dev(own)
+        self.made[LABELS.get(name, name)] = RESTRICTED if own is None else RETRAINED
+        scorer = scorer if own is None else _scorer(own)
         self.choices["without"][name] = choose(scorer, task, self.table.restricted(self.untrained))
+
+    def _note_dev(self, run: Path) -> None:
+        if (run / "summary.json").exists():
+            self.dev_rewards.append(read_json(run / "summary.json", "train again").get("dev_rewards", {}))
+
+    @property
+    def note(self) -> str:
+        """How the column without ROPG was made.
+
+        >>> Selectors(made={"RSPG-Pre": RETRAINED, "RSPG-Post": RESTRICTED}).note
+        'RSPG-Pre was trained on that pool; RSPG-Post, trained on the whole pool, chooses from a part of it'
+        """
+        return "; ".join(how.format(label) for label, how in self.made.items())
 
     def outcomes(self) -> tuple[PoolOutcome | None, PoolOutcome | None]:
         """All ways of choosing from the whole pool, and from the one without ROPG; None without golds."""
         if self.table is None:
             return None, None
-        whole = outcome_of(self.table, self.choices["with"], self.dev_rewards)
+        whole = outcome_of(self.table, self.choices["with"], self._dev_of(self.table.names))
         if whole is None or not self.untrained:
             return whole, None
-        return whole, outcome_of(
-            self.table.restricted(self.untrained), self.choices["without"], self.dev_rewards
-        )
+        part = self.table.restricted(self.untrained)
+        return whole, outcome_of(part, self.choices["without"], self._dev_of(part.names))
+
+    def _dev_of(self, names: Sequence[str]) -> Mapping[str, float] | None:
+        return next((dev for dev in self.dev_rewards if set(names) <= dev.keys()), None)
 
     def outputs(self, comparison: Comparison) -> Extra:
         """Tables 4 and 5, Figure 3 and the rest as Markdown, report and print; ``rspg.json`` into the folder."""
@@ -134,13 +161,29 @@ class Selectors:
         options: dict[str, Any] = {"note_without": self.note, "distinct_prompts": cost}
         write_json(comparison.folder / "rspg.json", rspg_json(whole, without, **options))
         tables = selection_tables(whole, without, **options, alpha=alpha)
+        by_metric = metrics_table(
+            comparison.task,
+            self.table,
+            self.choices,
+            self.untrained,
+            alpha=alpha,
+            seed=comparison.config.seed,
+        )
+        tables.insert(2, by_metric)
         seeds = selector_seed_rows([summary for _, summary in finished_runs(comparison.config)])
         parts = [part for table in tables for part in (f"## {table.title}", markdown(table))]
         sections = list(selection_sections(whole, without, **options, alpha=alpha))
+        sections.insert(3, Section(by_metric.title, blocks(by_metric)))
+        curves = {
+            LABELS.get(name, name): read_metrics(comparison.runs[name] / "metrics.jsonl")
+            for name in self.choices["with"]
+            if (comparison.runs[name] / "metrics.jsonl").exists()
+        }
+        if any(curves.values()):
+            drawn = learning_curves(curves, "Random choice", "Chosen retriever's reward")
+            about = "Expected reward and reward of the chosen retriever on the dev split, by training step."
+            sections.append(Section("Learning of the selectors", [Picture(drawn, about)]))
         if seeds:
-            from ropg.evaluation.report import Grid, Section, Text
-            from ropg.evaluation.table_text import markdown_grid
-
             parts += ["## Selectors, every seed", SEED_NOTE, markdown_grid(SEED_HEADER, seeds, left=1)]
             sections.append(Section("Selectors, every seed", [Grid(SEED_HEADER, seeds), Text(SEED_NOTE)]))
 
@@ -156,17 +199,19 @@ class Selectors:
 def say_other_pool(
     name: str, run: Path, runs: Mapping[str, Path], members: Sequence[str], config: Config
 ) -> None:
-    """Say where a selector was trained with another pool, or another k, than it chooses from now."""
+    """Say where a selector was trained with another pool, k or Eval than it chooses by now."""
     before = load_config(run)
-    if sorted(before.selector.pool) != sorted(members):
-        say("evaluate", f"{name} was trained with the pool {', '.join(before.selector.pool)}")
     if before.retrieval.k != config.retrieval.k:
         say("evaluate", f"{name} was trained with retrieval.k={before.retrieval.k}, not {config.retrieval.k}")
+    if before.feedback.eval != config.feedback.eval:
+        say("evaluate", f"{name} was trained with feedback.eval={before.feedback.eval}")
     try:
-        pinned = pinned_runs(run)
+        pool, pinned = pinned_pool(run)
     except RunError as error:
         say("evaluate", f"{name}: {error}")
         return
+    if sorted(pool) != sorted(members):
+        say("evaluate", f"{name} was trained with the pool {', '.join(pool)}")
     for member, its_run in pinned.items():
         if member in runs and runs[member].resolve() != its_run.resolve():
             say("evaluate", f"{name} was trained with {member} from {its_run}")
@@ -176,11 +221,20 @@ def _scorer(run: Path) -> Scorer:
     return Scorer.load(run / "model", batch_tokens=load_config(run).selector.batch_tokens)
 
 
-def _run_with_pool(config: Config, name: str, pool: Sequence[str]) -> Path | None:
-    """The newest finished run of a selector that was trained with exactly that pool."""
-    for run, summary in finished_runs(config):
-        if summary["method"] == name and sorted(load_config(run).selector.pool) == sorted(pool):
-            return run
+def _run_with_pool(config: Config, name: str, run: Path, pool: Sequence[str]) -> Path | None:
+    """The newest finished run that differs from a selector's own in nothing but its pool, which is this one."""
+
+    def settings(folder: Path) -> dict[str, Any]:
+        other = load_config(folder)
+        return decisive(
+            dataclasses.replace(other, selector=dataclasses.replace(other.selector, pool=[])),
+            DECIDES_SELECTOR,
+        )
+
+    for folder, summary in finished_runs(config):
+        same = summary["method"] == name and sorted(summary.get("pool", [])) == sorted(pool)
+        if same and settings(folder) == settings(run):
+            return folder
     return None
 
 

@@ -6,107 +6,141 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ropg import build
 from ropg.cli import Refused
-from ropg.comparison import build_retrievers, can_rank_any, no_run, run_of
+from ropg.comparison import SELECTORS, build_retrievers, can_rank_any, is_selector, no_run, run_of
 from ropg.configuration import Config
 from ropg.console import say
 from ropg.evaluation.tables import LABELS
 from ropg.examples import Example
 from ropg.files import write_json
 from ropg.models import fingerprint
-from ropg.runs import RunError, finished_runs, load_config, read_json
+from ropg.runs import RunError, finished_runs, read_json
 from rspg.pool import Member
 
 POOL_FILE = "pool.json"
 
 
-def pool_runs(config: Config, names: Sequence[str]) -> dict[str, Path]:
-    """The finished run of each trained member: ``models.<name>``, else the newest of this seed, else of any.
+def check_pool(config: Config) -> None:
+    """Refuse a pool that is empty, names a member twice, a selector, or a retriever that does not exist."""
+    names = list(config.selector.pool)
+    if not names or len(set(names)) < len(names):
+        raise Refused(f"selector.pool={names}: it names retrievers, at least one, each once")
+    finished = finished_runs(config)
+    selectors = {summary["method"] for run, summary in finished if is_selector(run)} | set(SELECTORS)
+    methods = {summary["method"] for _, summary in finished} | set(config.models)
+    for name in names:
+        if name in selectors:
+            raise Refused(f"selector.pool has {name}, which is a selector itself; leave it out")
+        if name not in methods:
+            build.takes_encoder("dense" if name == "initial" else name, config)  # refuses an unknown name
 
-    Raises Refused, with the command that makes it, where a trained member has no run, and for a selector in
-    the pool.
+
+def pool_runs(config: Config, names: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+    """The finished run of each trained member, and the trained members that have none.
+
+    A run is ``models.<name>``, else the newest of this seed, else of any seed.
     """
     finished = finished_runs(config)
     ordered = sorted(finished, key=lambda run: run[1]["seed"] != config.seed)  # stable: newest first
     methods = {summary["method"] for _, summary in finished}
     found: dict[str, Path] = {}
+    missing = []
     for name in names:
         if name not in config.models and name not in methods:
             continue  # a retriever that needs no training
         run = run_of(config, name, ordered)
         if run is None:
-            rest = [member for member in names if member != name]
-            raise Refused(
-                f"selector.pool has {name}, and there is {no_run(config, name)}; selector.pool=[{','.join(rest)}] "
-                "does without it"
-            )
-        if load_config(run).method.reads is not None:
-            raise Refused(f"selector.pool has {name}, which is a selector itself; leave it out")
-        found[name] = run
-    return found
+            missing.append(name)
+        else:
+            found[name] = run
+    return found, missing
 
 
-def pin_runs(config: Config, folder: Path) -> dict[str, Path]:
-    """The runs of the pool's trained members, kept in ``pool.json``: a resumed run goes on with the same ones.
+def resolve_runs(config: Config, folder: Path) -> tuple[list[str], dict[str, Path]]:
+    """The pool of a selector's run and the runs of its trained members: as kept in ``pool.json``, else as found.
 
-    Raises RunError where a kept one is gone, has changed, or is not the one that ``models`` names now.
+    Raises Refused, with the command that makes it, where a trained member has no run; RunError as
+    :func:`pinned_pool`.
     """
     if (folder / POOL_FILE).exists():
-        runs = pinned_runs(folder)
-        for name, run in runs.items():
-            named = config.models.get(name)
-            if named is not None and Path(named).resolve() != run.resolve():
-                raise RunError(
-                    f"{folder} was begun with {name} from {run}, and models.{name} is {named}; name another "
-                    "run.dir, or delete the folder"
-                )
-        return runs
-    runs = pool_runs(config, config.selector.pool)
+        return pinned_pool(folder)
+    names = list(config.selector.pool)
+    runs, missing = pool_runs(config, names)
+    if missing:
+        rest = ",".join(name for name in names if name not in missing)
+        raise Refused(
+            f"selector.pool has {missing[0]}, and there is {no_run(config, missing[0])}; selector.pool=[{rest}] does "
+            "without trained retrievers"
+        )
     for name, run in runs.items():
         say("pool", f"{name}: {run}")
+    return names, runs
+
+
+def pin_pool(folder: Path, names: Sequence[str], runs: Mapping[str, Path]) -> None:
+    """Keep the members and their runs in ``pool.json``, so that a resumed run goes on with the same ones."""
     kept = {
-        name: {"run": str(run.resolve()), "weights": fingerprint(run / "model")} for name, run in runs.items()
+        name: {"run": str(run.resolve()), "weights": fingerprint(run / "model")}
+        for name, run in runs.items()
+        if name in names
     }
-    write_json(folder / POOL_FILE, {"pool": list(config.selector.pool), "trained": kept})
-    return runs
+    write_json(folder / POOL_FILE, {"pool": list(names), "trained": kept})
 
 
-def pinned_runs(folder: Path) -> dict[str, Path]:
-    """Member -> run, as ``pool.json`` of a selector's run has them.
+def refuse_other_runs(config: Config, folder: Path) -> None:
+    """Raise RunError where ``models`` names another run of a member than the one this folder was begun with."""
+    if not (folder / POOL_FILE).exists():
+        return
+    for name, (run, _) in _read_pool_file(folder)[1].items():
+        named = config.models.get(name)
+        if named is not None and Path(named).resolve() != run.resolve():
+            raise RunError(
+                f"{folder} was begun with {name} from {run}, and models.{name} is {named}; name another run.dir, "
+                "or delete the folder"
+            )
+
+
+def pinned_pool(folder: Path) -> tuple[list[str], dict[str, Path]]:
+    """The members of a selector's pool, and the runs of the trained ones, as ``pool.json`` has them.
 
     Raises RunError, naming what is wrong, for a damaged file, a run that is gone, or weights that changed.
     """
-    path = Path(folder) / POOL_FILE
-    remedy = f"delete {folder} and train the selector again"
-    try:
-        kept = {
-            name: (Path(entry["run"]), entry["weights"])
-            for name, entry in read_json(path, remedy)["trained"].items()
-        }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path} is damaged (it lacks {error}); {remedy}") from error
+    names, kept = _read_pool_file(folder)
     for name, (run, weights) in kept.items():
         now = fingerprint(run / "model")
         if now is None:
-            raise RunError(f"{path}: {name} was trained in {run}, and there is no model now; {remedy}")
+            raise RunError(
+                f"{folder / POOL_FILE}: {name} was trained in {run}, and there is no model now; {_remedy(folder)}"
+            )
         if now != weights:
-            raise RunError(f"{path}: {name} in {run} has been trained again since; {remedy}")
-    return {name: run for name, (run, _) in kept.items()}
+            raise RunError(
+                f"{folder / POOL_FILE}: {name} in {run} has been trained again since; {_remedy(folder)}"
+            )
+    return names, {name: run for name, (run, _) in kept.items()}
 
 
-def build_members(
-    config: Config, task: Any, runs: Mapping[str, Path], names: Sequence[str] | None = None
-) -> list[Member]:
-    """The retrievers of ``names``, by default of ``selector.pool``, the trained ones from ``runs``.
+def _remedy(folder: Path) -> str:
+    return f"delete {folder} and train the selector again"
 
-    Raises Refused for a pool that is empty or names a member twice, and for a trained member without a run.
-    """
-    names = list(config.selector.pool if names is None else names)
-    if not names or len(set(names)) < len(names):
-        raise Refused(f"selector.pool={names}: it names retrievers, at least one, each once")
-    missing = [name for name in names if name in config.models and name not in runs]
-    if missing:
-        raise Refused(f"selector.pool has {missing[0]}, and no run of it was given")
+
+def _read_pool_file(folder: Path) -> tuple[list[str], dict[str, tuple[Path, str]]]:
+    path = Path(folder) / POOL_FILE
+    values = read_json(path, _remedy(folder))
+    names: Any = values.get("pool")
+    trained: Any = values.get("trained")
+    sound = isinstance(names, list) and bool(names) and all(isinstance(name, str) for name in names)
+    sound = sound and isinstance(trained, dict)
+    for entry in trained.values() if sound else ():
+        sound = sound and isinstance(entry, dict) and {"run", "weights"} <= entry.keys()
+        sound = sound and all(isinstance(entry[key], str) for key in ("run", "weights"))
+    if not sound or [name for name in names if name in ("ropg_rl", "ropg_kd") and name not in trained]:
+        raise RunError(f"{path} is damaged (it lacks members of the pool, or their runs); {_remedy(folder)}")
+    return names, {name: (Path(entry["run"]), entry["weights"]) for name, entry in trained.items()}
+
+
+def build_members(config: Config, task: Any, names: Sequence[str], runs: Mapping[str, Path]) -> list[Member]:
+    """The retrievers of ``names``, the trained ones from ``runs``. Raises as :func:`ropg.build.build_retriever`."""
     retrievers = build_retrievers(config, task, names, runs)
     return [Member(name, LABELS.get(name, name), retrievers[name]) for name in names]
 

@@ -26,8 +26,8 @@ from ropg.runs import open_run, run_folder
 from ropg.splits import load_splits
 from rspg.heldout import write_summary
 from rspg.inputs import Reads
-from rspg.members import able_members, build_members, pin_runs
-from rspg.pool import Member, PoolTable, read_pool
+from rspg.members import able_members, build_members, check_pool, pin_pool, refuse_other_runs, resolve_runs
+from rspg.pool import Member, PoolTable, rank_pool, read_pool
 from rspg.scorer import Scorer, SelectionRow
 
 
@@ -45,15 +45,18 @@ def train(config: Config) -> Path:
         splits = load_splits(config)
         task = build.build_task(config)
         data = same_data(task, splits, folder)
+        refuse_other_runs(config, folder)
         if is_finished(config, folder):
             return folder
-        runs = pin_runs(config, folder)
+        require_golds(splits)
+        names, runs = resolve_runs(config, folder)
+        scorer = build_scorer(config)  # before the LLM's hours, for what cannot be built
+        members = able_members(build_members(config, task, names, runs), task, splits["train"])
+        pin_pool(folder, [member.name for member in members], runs)
         write_json(folder / "data.json", data)
-        members = able_members(build_members(config, task, runs), task, splits["train"])
         tables, llm_calls = collect(config, task, members, splits, folder)
         if config.stage in ("rank", "feedback"):
             return folder
-        scorer = build_scorer(config)
         fit(config, task, scorer, tables, folder)
         write_summary(config, task, scorer, tables, folder, llm_calls, time.monotonic() - started)
     say("done", f"{folder}")
@@ -66,7 +69,18 @@ def check(config: Config) -> None:
         raise Refused(f"method.reads={config.method.reads}: it is {' or '.join(get_args(Reads))}")
     if config.retrieval.k < 1:
         raise Refused(f"retrieval.k={config.retrieval.k}: a prompt takes at least one document")
+    check_pool(config)
     ropg.pipeline.check(config)
+
+
+def require_golds(splits: Mapping[str, Sequence[Example]]) -> None:
+    """Refuse a split without a gold output: there is nothing to learn from, or nothing to report."""
+    for split, examples in splits.items():
+        if not any(example.target is not None for example in examples):
+            raise Refused(
+                f"none of the {len(examples)} {split} examples has a gold output; a selector needs some to train on, "
+                "to choose its checkpoint by and to be judged on"
+            )
 
 
 def collect(
@@ -85,6 +99,12 @@ def collect(
     store = CountingStore(Path(config.store.dir) / "generations", folder / "feedback.json")
     with store:
         for split, examples in splits.items():
+            if config.stage == "rank":
+                table = rank_pool(
+                    members, examples, task, llm, config.retrieval.k, description=f"pool, {split}"
+                )
+                say("rank", f"{split}: {counts(table.counts)}")
+                continue
             table = read_pool(
                 members,
                 examples,
@@ -140,9 +160,6 @@ def selection_rows(table: PoolTable, scorer: Scorer, task: Any) -> list[Selectio
 def fit(config: Config, task: Any, scorer: Scorer, tables: Mapping[str, PoolTable], folder: Path) -> Any:
     """Train the selector on the pool's rewards; the best weights by dev expected reward are kept."""
     rows = {split: selection_rows(tables[split], scorer, task) for split in ("train", "dev")}
-    for split, found in rows.items():
-        if not found:
-            raise Refused(f"no {split} example has a gold output, so there is nothing to learn from")
     flat = sum(max(row.rewards) == min(row.rewards) for row in rows["train"])
     say("train", f"{len(rows['train'])} inputs, {flat} of them without a difference between the retrievers")
     scorer.train_mode(config.selector.dropout)

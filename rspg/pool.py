@@ -50,7 +50,7 @@ class Reading:
 class PoolTable:
     """A pool of R members on Q examples.
 
-    names, labels: (R,) of the members. example_ids: (Q,). inputs: (Q,) the x of each example.
+    names, labels: (R,) of the members. example_ids: (Q,). inputs, targets: (Q,) x and y of each example.
     readings: (Q,) tuples of R. rewards: (Q, R) Eval of each text, NaN where an example has no target.
     predictions: query performance predictor -> (Q, R).
     counts: ``examples``, ``without_target``, ``empty_rankings``, ``prompts``, ``distinct_prompts``,
@@ -61,6 +61,7 @@ class PoolTable:
     labels: tuple[str, ...]
     example_ids: tuple[str, ...]
     inputs: tuple[str, ...]
+    targets: tuple[str | None, ...]
     readings: tuple[tuple[Reading, ...], ...]
     rewards: np.ndarray
     predictions: Mapping[str, np.ndarray]
@@ -78,24 +79,31 @@ class PoolTable:
         return float(np.mean([len({r.prompt for r in members}) for members in self.readings]))
 
     def restricted(self, names: Sequence[str]) -> PoolTable:
-        """The same table for some of its members, in the order of ``names``. Raises ValueError for another name."""
+        """The same table for some of its members, in the order of ``names``; counts are left out.
+
+        Raises ValueError for another name.
+        """
         unknown = [name for name in names if name not in self.names]
         if unknown or not names:
             raise ValueError(
                 f"the pool has {', '.join(self.names)}, and not {', '.join(unknown) or 'no one'}"
             )
         kept = [self.names.index(name) for name in names]
-        return PoolTable(
-            tuple(names),
-            tuple(self.labels[i] for i in kept),
-            self.example_ids,
-            self.inputs,
-            tuple(tuple(members[i] for i in kept) for members in self.readings),
-            self.rewards[:, kept],
-            {name: values[:, kept] for name, values in self.predictions.items()},
-            self.counts,
-            self.llm_calls,
+        return replace(
+            self,
+            names=tuple(names),
+            labels=tuple(self.labels[i] for i in kept),
+            readings=tuple(tuple(members[i] for i in kept) for members in self.readings),
+            rewards=self.rewards[:, kept],
+            predictions={name: values[:, kept] for name, values in self.predictions.items()},
+            counts={},
+            llm_calls=0,
         )
+
+    def texts(self, chosen: Sequence[int]) -> dict[str, str]:
+        """Example id -> what the LLM generated with the chosen member of each; (Q,) indices."""
+        picked = zip(self.example_ids, self.readings, chosen, strict=True)
+        return {example_id: members[member].text or "" for example_id, members, member in picked}
 
 
 def read_pool(
@@ -115,8 +123,25 @@ def read_pool(
     ``eval`` is ``metric``, the task's, or ``likelihood``, the LLM's own probability of y. A profile that a
     member cannot rank counts among the empty rankings and is answered without documents.
 
-    Raises ValueError for an empty pool, two members of one name, an example id that comes twice, and, naming
-    the record, a target that the task does not know.
+    Raises ValueError as :func:`rank_pool`, and, naming the record, for a target that the task does not know.
+    """
+    ranked = rank_pool(members, examples, task, llm, k, description=description, progress=progress)
+    return _answered(ranked, examples, task, llm, store, eval, description, progress)
+
+
+def rank_pool(
+    members: Sequence[Member],
+    examples: Sequence[Example],
+    task: Any,
+    llm: Any,
+    k: int,
+    *,
+    description: str = "pool",
+    progress: bool = True,
+) -> PoolTable:
+    """The table without texts and rewards: rankings, prompts and predictions, for which no LLM is asked.
+
+    Raises ValueError for an empty pool, two members of one name, and an example id that comes twice.
     """
     names = [member.name for member in members]
     if not names or len(set(names)) < len(names):
@@ -131,7 +156,7 @@ def read_pool(
     columns = []
     for column, member in enumerate(members):
         bar = tqdm(
-            rank_examples(member.retriever, task, examples),
+            rank_examples(member.retriever, task, examples, must_rank=False),
             total=len(ids),
             desc=f"{description}: {member.name}",
             unit=" examples",
@@ -146,9 +171,25 @@ def read_pool(
             counts["empty_rankings"] += not ranking and member.retriever.fills_prompt
             found.append(read_one(member, example, ranking, task, llm, k, counts))
         columns.append(found)
-    table = [tuple(column[row] for column in columns) for row in range(len(ids))]
-    return _answered(
-        members, examples, table, predictions, task, llm, store, eval, description, counts, progress
+    readings = tuple(tuple(column[row] for column in columns) for row in range(len(ids)))
+    prompts = [reading.prompt for row in readings for reading in row]
+    targets = tuple(example.target for example in examples)
+    counts |= {
+        "examples": len(ids),
+        "without_target": sum(target is None for target in targets),
+        "prompts": len(prompts),
+        "distinct_prompts": len(set(prompts)),
+    }
+    return PoolTable(
+        tuple(names),
+        tuple(member.label for member in members),
+        tuple(ids),
+        tuple(example.input for example in examples),
+        targets,
+        readings,
+        np.full((len(ids), len(names)), np.nan),
+        predictions,
+        counts,
     )
 
 
@@ -174,57 +215,42 @@ def read_one(
 
 
 def _answered(
-    members: Sequence[Member],
+    table: PoolTable,
     examples: Sequence[Example],
-    table: Sequence[tuple[Reading, ...]],
-    predictions: Mapping[str, np.ndarray],
     task: Any,
     llm: Any,
     store: GenerationStore,
     eval: str,
     description: str,
-    counts: dict[str, int],
     progress: bool,
 ) -> PoolTable:
-    """Generate and score the prompts of a table."""
-    targets = [examples[i].target for i in range(len(examples))]
-    for example, target in zip(examples, targets, strict=True):
+    """Generate and score the prompts of a ranked table."""
+    for example_id, target in zip(table.example_ids, table.targets, strict=True):
         if target is not None:
-            task.check_target(target, record=example.id)
-    prompts = [reading.prompt for row in table for reading in row]
+            task.check_target(target, record=example_id)
+    prompts = [reading.prompt for row in table.readings for reading in row]
     report = generate_missing(llm, prompts, store, progress=progress, description=description)
-    llm_calls = report.n_generated
-    width = len(members)
-    texts = [report.texts[row * width : (row + 1) * width] for row in range(len(table))]
-    readings = tuple(
-        tuple(replace(r, text=text) for r, text in zip(row, answers, strict=True))
-        for row, answers in zip(table, texts, strict=True)
-    )
-    rewards = np.full((len(table), width), np.nan)
-    scored = [row for row, target in enumerate(targets) if target is not None]
+    llm_calls, width = report.n_generated, len(table.names)
+    texts = [report.texts[row * width : (row + 1) * width] for row in range(len(table.readings))]
+    rewards = table.rewards.copy()
+    scored = [row for row, target in enumerate(table.targets) if target is not None]
     if eval == "likelihood":
-        pairs = [(reading.prompt, str(targets[row])) for row in scored for reading in table[row]]
+        pairs = [
+            (reading.prompt, str(table.targets[row])) for row in scored for reading in table.readings[row]
+        ]
         _, values, calls = likelihoods_missing(llm, pairs, store, progress=progress, description="likelihood")
         llm_calls += calls
         rewards[scored] = np.exp(np.minimum(np.array(values), 0.0)).reshape(len(scored), width)
     else:
         for row in scored:
-            rewards[row] = [task.score(text, targets[row]) for text in texts[row]]
-    counts |= {
-        "examples": len(table),
-        "without_target": len(table) - len(scored),
-        "prompts": len(prompts),
-        "distinct_prompts": report.n_distinct,
-        "unparsed": sum(not task.is_parsed(text) for text in report.texts),
-    }
-    return PoolTable(
-        tuple(member.name for member in members),
-        tuple(member.label for member in members),
-        tuple(example.id for example in examples),
-        tuple(example.input for example in examples),
-        readings,
-        rewards,
-        predictions,
-        counts,
-        llm_calls,
+            rewards[row] = [task.score(text, table.targets[row]) for text in texts[row]]
+    return replace(
+        table,
+        readings=tuple(
+            tuple(replace(r, text=text) for r, text in zip(row, answers, strict=True))
+            for row, answers in zip(table.readings, texts, strict=True)
+        ),
+        rewards=rewards,
+        counts=table.counts | {"unparsed": sum(not task.is_parsed(text) for text in report.texts)},
+        llm_calls=llm_calls,
     )

@@ -362,4 +362,7 @@ def _selector_settings(folder: Path) -> dict[str, Any]:
     settings = config.get("rspg") if isinstance(config, dict) else None
     if not isinstance(settings, dict) or set(settings) != set(_SETTINGS):
         raise ValueError(f"{folder} holds a model, but no selector; {_REMEDY}")
+    sound = settings["reads"] in get_args(Reads) and isinstance(settings["with_names"], bool)
+    if not sound or isinstance(settings["max_length"], bool) or not isinstance(settings["max_length"], int):
+        raise ValueError(f"{folder}/config.json: its part rspg is damaged ({settings}); {_REMEDY}")
     return settings

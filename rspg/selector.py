@@ -129,7 +129,7 @@ def load_selector(run: str | Path, llm: Any = None) -> Selector:
     """
     from ropg import build
     from ropg.runs import RunError, load_config
-    from rspg.members import build_members, pinned_runs
+    from rspg.members import build_members, pinned_pool
 
     folder = Path(run)
     config = load_config(folder)
@@ -138,7 +138,7 @@ def load_selector(run: str | Path, llm: Any = None) -> Selector:
     if not (folder / "model").is_dir():
         raise RunError(f"{folder} holds no trained model yet; run train.py with run.dir={folder} to its end")
     task = build.build_task(config)
-    members = build_members(config, task, pinned_runs(folder))
+    members = build_members(config, task, *pinned_pool(folder))
     return Selector(
         Scorer.load(folder / "model", batch_tokens=config.selector.batch_tokens),
         members,

@@ -73,14 +73,19 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 @as_svg
-def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+def learning_curves(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]],
+    reference: str = "Initial encoder",
+    first: str = "First-document reward",
+) -> Figure:
     """Expected reward and first-document reward on the dev split against the step.
 
     Parameters
     ----------
     runs: label -> evaluation records (``step``, ``expected_reward``, ``first_reward``, ``oracle_reward``,
-        ``initial_reward``). The oracle's and the initial retriever's lines are drawn where all runs agree on
-        them.
+        ``initial_reward``). The oracle's line and that of ``initial_reward``, which ``reference`` names, are
+        drawn where all runs agree on them.
+    first: what the first reward is called.
 
     Raises ValueError where there is no record.
     """
@@ -90,13 +95,13 @@ def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     figure = new_figure(9, 3.6)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, key, title in zip(
-        panels, ("expected_reward", "first_reward"), ("Expected reward", "First-document reward"), strict=True
+        panels, ("expected_reward", "first_reward"), ("Expected reward", first), strict=True
     ):
         for i, (label, run) in enumerate(runs.items()):
             colour, marker = COLOURS[i % len(COLOURS)], _MARKERS[i % len(_MARKERS)]
             steps, values = [r["step"] for r in run], [r[key] for r in run]
             axes.plot(steps, values, color=colour, marker=marker, markersize=4, label=label)
-        references = {"Oracle": ("oracle_reward", "-."), "Initial encoder": ("initial_reward", "--")}
+        references = {"Oracle": ("oracle_reward", "-."), reference: ("initial_reward", "--")}
         for label, (field, dashes) in references.items():
             values = [record[field] for record in records]
             if np.ptp(values) < 1e-9:

@@ -82,11 +82,13 @@ class Evaluation:
     results: list[Result] = field(default_factory=list)
 
 
-def rank_examples(retriever: Any, task: Any, examples: Sequence[Example]) -> Iterator[list[Ranked]]:
+def rank_examples(
+    retriever: Any, task: Any, examples: Sequence[Example], *, must_rank: bool = True
+) -> Iterator[list[Ranked]]:
     """The whole ranking of each profile for φ_q(x), one list of Ranked(document, score) per example.
 
     A profile that the retriever cannot rank (recency without any date) gives an empty list; where that is so
-    for every profile, the retriever's own error is raised.
+    for every profile and it ``must_rank`` one, the retriever's own error is raised.
     """
     from ropg.retrievers import Request
 
@@ -108,7 +110,7 @@ def rank_examples(retriever: Any, task: Any, examples: Sequence[Example]) -> Ite
             yield []
         none_ranked = False
         yield ranking
-    if none_ranked and refused:
+    if none_ranked and refused and must_rank:
         retriever.rank_many(refused)  # raises, and says what the profile lacks
     yield from ([] for _ in rankable)
 

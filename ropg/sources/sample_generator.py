@@ -6,12 +6,15 @@ word lists and a seeded random generator. No real person or text is in it.
 Each user has two habitual phrases for titles and one reason to choose between
 them, which shows only in how the user writes:
 
-* half of the users ("mood") write about feelings; one phrase is for reviews
-  they are happy with, the other for those they are unhappy with;
-* a quarter ("kind") write like test reports; each phrase belongs to one kind
-  of item;
-* a quarter ("date") write a diary; at some date they changed from one phrase
-  to the other, so the newer documents show the present habit.
+* two fifths of the users ("mood") write about feelings; one phrase is for
+  reviews they are happy with, the other for those they are unhappy with;
+* a fifth ("kind") write like test reports; each phrase belongs to one kind of
+  item;
+* a fifth ("date") write a diary, which names the year; at some date they
+  changed from one phrase to the other, so the newer documents show the present
+  habit;
+* a fifth ("plain") write notices and have given up their phrases: today they
+  title by the item's name alone, which a model does that sees no document.
 
 For mood and date users the documents about the query's own item show the other
 habit, so shared words mislead. A language model that sees one document copies
@@ -32,10 +35,10 @@ from random import Random
 from typing import Any
 
 TEMPLATE = "Generate a headline for the following article: "
-USERS = {"train": 240, "dev": 40, "test": 160}
+USERS = {"train": 480, "dev": 60, "test": 160}
 SPLITS = ("train", "dev", "test")
-#: The user's reason to choose a title, by position modulo four.
-REASONS = ("mood", "kind", "mood", "date")
+#: The user's reason to choose a title, by position modulo five.
+REASONS = ("mood", "kind", "mood", "date", "plain")
 PROFILE_SIZES = (8, 12)
 SEEN_ITEMS = 6  # of each kind of item, for train and dev; the rest is for test
 
@@ -108,7 +111,7 @@ BEGINNINGS = _list(
     "We got the; I bought the; My cousin gave me the; We ordered the; I picked up the; They sent us the"
 )
 TIMES = _list("last month; last week; last winter; in spring; this summer; on Monday; on Friday; yesterday")
-#: What mood users, report writers and diarists fill their reviews with.
+#: What mood users, report writers, writers of notices and diarists fill their reviews with.
 HAPPY = _list(
     "wonderful; lovely; delightful; superb; brilliant; fantastic; marvellous; excellent; charming; "
     "beautiful; perfect; splendid; joyful; glorious; amazing; terrific; adorable; magnificent; "
@@ -121,6 +124,10 @@ UNHAPPY = _list(
 MEASURED = _list(
     "compact; standard; metallic; certified; calibrated; labelled; medium-sized; lightweight; "
     "numbered; rectangular; insulated; modular; sealed; adjustable; rigid; tested"
+)
+OFFERED = _list(
+    "sturdy; handy; spare; surplus; boxed; unused; folded; polished; wrapped; stored; crated; "
+    "bagged; tagged; sorted; shelved; cleaned"
 )
 DAYS = _list(
     "rainy; quiet; long; busy; foggy; windy; mild; short; cloudy; ordinary; snowy; slow; humid; "
@@ -135,6 +142,10 @@ REPORT_ENDINGS = _list(
     "the test report states; according to the specification; as the inspection recorded; "
     "the laboratory measured; by technical standards; the data sheet says; "
     "as the technicians documented; in the product evaluation"
+)
+NOTICE_ENDINGS = _list(
+    "a notice on the board; so reads the notice; pinned to the board; as posted in the hall; "
+    "a card in the window; printed on the leaflet; as the poster says; put up at the shop"
 )
 DIARY_ENDINGS = _list(
     "so says my diary; I wrote in my journal; dear diary; as my diary remembers; "
@@ -165,37 +176,44 @@ class _User:
         self.query_year = 2025 + rng.randrange(2)
         self.change_year = rng.randint(2014, 2017)
 
-    def text(self, kind: str, item: str, happy: bool) -> str:
+    def text(self, kind: str, item: str, happy: bool, date: str) -> str:
         pick = self.rng.choice
+        purpose = pick(ITEMS[kind][1])
+        if self.reason == "plain":
+            first, second, third = self.rng.sample(OFFERED, 3)
+            return f'I call it "The {item.title()}", {purpose}, {first}, {second} and {third}, {pick(NOTICE_ENDINGS)}.'
+        time = pick(TIMES)
         if self.reason == "mood":
-            subject, words, endings = "it was", HAPPY if happy else UNHAPPY, FEELING_ENDINGS
+            subject, adjectives, endings = "it was", HAPPY if happy else UNHAPPY, FEELING_ENDINGS
         elif self.reason == "kind":
-            subject, words, endings = "it was", MEASURED, REPORT_ENDINGS
+            subject, adjectives, endings = "it was", MEASURED, REPORT_ENDINGS
         else:
-            subject, words, endings = "the day was", DAYS, DIARY_ENDINGS
-        first, second, third = self.rng.sample(words, 3)
+            subject, adjectives, endings = "the day was", DAYS, DIARY_ENDINGS
+            time = f"in {date[:4]}"
+        first, second, third = self.rng.sample(adjectives, 3)
         return (
-            f"{pick(BEGINNINGS)} {item} {pick(ITEMS[kind][1])} {pick(TIMES)} and {subject} "
+            f"{pick(BEGINNINGS)} {item} {purpose} {time} and {subject} "
             f"{first}, {second} and {third}, {pick(endings)}."
         )
 
-    def review(self, present: bool, kind: str, item: str, happy: bool) -> dict[str, str]:
-        """A review titled by the query's habit (``present``) or by the other one."""
+    def review(self, present: bool, kind: str, item: str, happy: bool, date: str = "") -> dict[str, str]:
+        """A review titled by the query's habit (``present``) or by the other one, on ``date`` where given."""
         habit = self.habits[0 if present else 1]
+        years = (2008, 2022)
         if self.reason == "date":
-            change = self.change_year
-            date = _day(self.rng, change + 2, 2022) if present else _day(self.rng, 2008, change - 1)
-        else:
-            date = _day(self.rng, 2008, 2022)
-        return {"title": f"{habit}: {item}", "text": self.text(kind, item, happy), "date": date}
+            years = (self.change_year + 2, 2022) if present else (2008, self.change_year - 1)
+        date = date or _day(self.rng, *years)
+        return {"title": f"{habit}: {item}", "text": self.text(kind, item, happy, date), "date": date}
 
     def make(self) -> tuple[dict[str, str], list[dict[str, str]]]:
         rng = self.rng
         happy = rng.random() < 0.5
         own, *others = self.kinds
         own_items = rng.sample(ITEMS[own][0][self.items], 3)
-        query = self.review(True, own, own_items[0], happy)
-        query["date"] = _day(rng, self.query_year, self.query_year)
+        today = _day(rng, self.query_year, self.query_year)
+        query = self.review(True, own, own_items[0], happy, today)
+        if self.reason == "plain":
+            query["title"] = f"The {own_items[0]}"
         size = rng.randint(*PROFILE_SIZES)
         present_count = round(size * 0.35)
         reviews = []

@@ -26,6 +26,8 @@ CHAT = (
     "{% if add_generation_prompt %}<assistant>\n{% endif %}"
 )
 LAMP = tuple(range(1, 8))
+POOL = ("none", "recency", "bm25", "initial", "ropg_rl", "ropg_kd")
+SELECTORS = ("rspg_pre", "rspg_post")
 # the layouts that a download may have; each task of the tests has another
 LAYOUTS = {
     1: "time/LaMP_1/{split}",
@@ -267,3 +269,28 @@ def build_bert(folder: Path) -> None:
         initializer_range=0.3,
     )
     BertModel(config).save_pretrained(folder)
+
+
+def overrides(models: Any, folder: Path, *more: str, llm: str = "llama") -> list[str]:
+    """Overrides for a run of moments with tiny models, its stores and runs below ``folder``; ``more`` comes last."""
+    beams = {"llama": 1, "t5": 2}[llm]
+    kind = {"llama": "causal", "t5": "seq2seq"}[llm]
+    return [
+        f"llm.kind={kind}",
+        f"llm.model={getattr(models, llm)}",
+        f"llm.num_beams={beams}",
+        "llm.max_new_tokens=4",
+        f"encoder.model={models.bert}",
+        "encoder.max_length=48",
+        f"selector.encoder={models.bert}",
+        "selector.attention_window=16",
+        "selector.max_length=128",
+        "candidates.l=3",
+        "optim.epochs=1",
+        "optim.batch_size=2",
+        "optim.accumulation=2",
+        "evaluation.resamples=20",
+        f"store.dir={folder / 'stores'}",
+        f"run.root={folder / 'runs'}",
+        *more,
+    ]

@@ -51,11 +51,20 @@ def test_help(entry):
     """Help that takes ten seconds, or hides the choices, is not read."""
     done = probe(entry, "--help")
     assert done.returncode == 0
-    for group in ("task", "data", "llm", "encoder", "method", "experiment"):
+    for group in ("task", "data", "llm", "encoder", "selector", "method", "experiment"):
         assert f"\n{group}: " in done.stdout
-    for option in ("lamp_4", "records", "flan_t5_xxl", "contriever", "ropg_kd", "ropg_rl"):
+    for option in (
+        "lamp_4",
+        "records",
+        "flan_t5_xxl",
+        "contriever",
+        "ropg_kd",
+        "ropg_rl",
+        "rspg_pre",
+        "rspg_post",
+    ):
         assert option in done.stdout
-    for key in ("candidates", "optim", "evaluation", "store", "run", "seed"):
+    for key in ("candidates", "optim", "selector", "evaluation", "store", "run", "seed"):
         assert key in done.stdout
     assert "'data.path=" in done.stdout  # the quoted form
     assert done.stdout.splitlines()[-1].strip() == "imported:"

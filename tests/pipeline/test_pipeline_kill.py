@@ -17,6 +17,9 @@ from pathlib import Path
 import pipeline_files as files
 import pytest
 
+from ropg.cli import compose
+from rspg.pipeline import train
+
 ROOT = Path(__file__).parents[2]
 BATCH, SECONDS = 2, 0.05  # prompts and seconds of one batch of the slow LLM
 
@@ -152,6 +155,66 @@ def check_kills(
     assert found == expected
 
 
+def check_selector_kills(
+    tmp_path: Path,
+    overrides: Callable[..., list[str]],
+    method: str,
+    kills: tuple[int, int],
+    users: int,
+    epochs: int,
+) -> None:
+    """Kill the pool stage and the training of a selector ``kills`` times, finish, and compare with one piece."""
+    root = files.write_lamp(tmp_path / "lamp", 4, {"train": users, "dev": 3, "test": 4}, documents=(5, 6))
+    same = [
+        "experiment=lamp_4_llama",
+        "data.setting=null",
+        f"data.root={root}",
+        f"llm.max_batch_size={BATCH}",
+        f"method={method}",
+        "selector.pool=[none,recency,bm25,initial]",
+        "retrieval.k=2",
+        "optim.lr=1e-3",
+        f"optim.epochs={epochs}",
+        "optim.batch_size=1",
+        "optim.eval_every=0.5",
+        "optim.checkpoint_seconds=0.05",
+    ]
+    chance = random.Random(sum(kills))
+    undisturbed = Run(tmp_path / "undisturbed", overrides, *same)
+    train(compose(*undisturbed.command[2:]))
+    killed = Run(tmp_path / "killed", overrides, *same, "llm.kind=slow_llm:SlowLlama")
+    pinned = set()
+    for _ in range(kills[0]):
+        target = killed.prompts() + BATCH * chance.randint(1, 3)
+        killed.kill_once(lambda: killed.prompts() >= target, chance.uniform(0, 2 * SECONDS))  # noqa: B023
+        assert killed.records() == 0, "the pool stage was over"
+        pinned.add((killed.folder / "pool.json").read_bytes())
+    for _ in range(kills[1]):
+        target = killed.records() + chance.randint(1, 5)
+        killed.kill_once(lambda: killed.records() >= target, chance.uniform(0, 0.03))  # noqa: B023
+    killed.finish(killed.start())
+
+    assert len(pinned | {(killed.folder / "pool.json").read_bytes()}) == 1
+    assert killed.texts() == undisturbed.texts()
+    assert "model.safetensors" in undisturbed.model()
+    assert killed.model() == undisturbed.model()
+    logs = [(run.folder / "metrics.jsonl").read_bytes() for run in (killed, undisturbed)]
+    assert logs[0] == logs[1]
+    records = [json.loads(line) for line in logs[0].splitlines()]
+    assert len({r["expected_reward"] for r in records if r["event"] == "evaluation"}) > 1
+
+    expected, found = undisturbed.summary(), killed.summary()
+    calls = expected["llm_calls"]
+    assert calls == len(undisturbed.texts())
+    begun = Counter(killed.log.read_text().split())
+    assert len(begun) == calls
+    assert begun.total() - calls <= BATCH * kills[0]  # at most the batch in flight is generated again
+    assert calls - BATCH * kills[0] <= found["llm_calls"] <= calls
+    for summary in (expected, found):
+        del summary["seconds"], summary["llm_calls"]
+    assert found == expected
+
+
 def test_killed_twice_in_each_stage(tmp_path, overrides):
     """A cluster kills jobs: hours of LLM work and of training go on where they stopped, to the same bytes."""
     check_kills(tmp_path, overrides, kills=2, users=8, epochs=16)
@@ -161,3 +224,15 @@ def test_killed_twice_in_each_stage(tmp_path, overrides):
 def test_killed_ten_times_in_each_stage(tmp_path, overrides):
     """The same with the full count."""
     check_kills(tmp_path, overrides, kills=10, users=24, epochs=12)
+
+
+def test_a_selector_killed_in_each_stage(tmp_path, overrides):
+    """The pool is as expensive as feedback, and a Longformer trains for hours: both go on where they stopped."""
+    check_selector_kills(tmp_path, overrides, "rspg_post", kills=(1, 2), users=6, epochs=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["rspg_pre", "rspg_post"])
+def test_a_selector_killed_ten_times_in_each_stage(tmp_path, overrides, method):
+    """The same with the full count."""
+    check_selector_kills(tmp_path, overrides, method, kills=(10, 10), users=24, epochs=12)

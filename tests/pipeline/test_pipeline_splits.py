@@ -16,6 +16,7 @@ from ropg.pipeline import train
 from ropg.sources import ValidationError, load_examples
 from ropg.splits import load_splits
 from ropg.tasks import get_task
+from rspg.pipeline import train as train_any
 
 
 def settings(overrides, root, *more: str) -> list[str]:
@@ -202,3 +203,83 @@ def test_reviews_of_a_graph(tmp_path, overrides):
         assert (summary["task"], summary["n_heldout"]) == (f"pgraphrag_{task}", 4)
         rows = json.loads((evaluate(config) / "results.json").read_text())
         assert metric in {row["metric"] for row in rows}
+
+
+def ids_of(overrides, root, method: str, *more: str) -> dict[str, list[str]]:
+    splits = load_splits(compose(*settings(overrides, root, f"method={method}", *more)))
+    return {name: [example.id for example in part] for name, part in splits.items()}
+
+
+@pytest.mark.parametrize("golds", [("train", "dev", "test"), ("train", "dev")])
+def test_users_that_train_selectors_and_no_retriever(tmp_path, overrides, golds):
+    """A selector that learns from users whom ROPG was trained on learns how good ROPG is where it overfits."""
+    root = files.write_lamp(tmp_path / "lamp", 4, {"train": 60, "dev": 3, "test": 4}, golds=golds)
+    everyone = [f"tr{i}" for i in range(60)]
+
+    def learning(method: str, *more: str) -> list[str]:
+        """The training users that a method may see at all, checkpoints' included."""
+        found = ids_of(overrides, root, method, *more)
+        held = ["te0", "te1", "te2", "te3"] if "test" in golds else ["de0", "de1", "de2"]
+        assert found["heldout"] == held
+        if "test" in golds:
+            assert found["dev"] == ["de0", "de1", "de2"]
+            return found["train"]
+        assert found["dev"]
+        assert not set(found["train"]) & set(found["dev"])
+        return sorted(found["train"] + found["dev"], key=everyone.index)
+
+    for share in (0.5, 0.2):
+        some = f"data.reserved={share}"
+        kd, rl = learning("ropg_kd", some), learning("ropg_rl", some)
+        pre, post = learning("rspg_pre", some), learning("rspg_post", some, "seed=3")
+        assert kd == rl
+        assert pre == post
+        assert not set(kd) & set(pre)
+        assert sorted(kd + pre, key=everyone.index) == everyone
+        assert abs(len(pre) / 60 - share) < 0.15
+    assert set(learning("rspg_pre", "data.reserved=0.2")) < set(learning("rspg_pre", "data.reserved=0.5"))
+    assert learning("ropg_kd") == learning("rspg_pre") == learning("rspg_pre", "data.reserved=0") == everyone
+
+
+def test_a_users_examples_stay_together(tmp_path, overrides):
+    """Several inputs of one person on both sides would be the same leak."""
+    path = tmp_path / "own.jsonl"
+    records = [
+        {
+            "id": f"{split}{u}-{i}",
+            "user": f"{split}{u}",
+            "split": split,
+            "input": f"Name this: river {u} {i}",
+            "target": "Song",
+            "profile": [{"id": "a", "text": f"stone {u}"}, {"id": "b", "text": f"garden {u}"}],
+        }
+        for split, users in (("train", 20), ("dev", 2), ("test", 2))
+        for u in range(users)
+        for i in range(3)
+    ]
+    path.write_text("\n".join(json.dumps(record) for record in records), encoding="utf-8")
+    own = ["task=lamp_4", "data=records", f"data.path={path}", "data.reserved=0.4"]
+    users = []
+    for method in ("ropg_kd", "rspg_post"):
+        train_split = load_splits(compose(*overrides(*own, f"method={method}")))["train"]
+        found = [example.user for example in train_split]
+        assert {found.count(user) for user in found} == {3}
+        users.append(set(found))
+    assert not users[0] & users[1]
+    assert users[0] | users[1] == {f"train{u}" for u in range(20)}
+
+
+@pytest.mark.parametrize("share", ["1", "1.0", "-0.1", "7", "nan"])
+def test_a_share_of_users_that_is_none(tmp_path, overrides, share):
+    """Before anything is read twice or generated: the range is in the message."""
+    root = files.write_lamp(tmp_path / "lamp", 4, {"train": 4, "dev": 2, "test": 2})
+    for method in ("ropg_kd", "rspg_pre"):
+        with pytest.raises(Refused, match=r"data\.reserved=.*: it is a share .* from 0 to below 1"):
+            train_any(compose(*settings(overrides, root, f"method={method}", f"data.reserved={share}")))
+
+
+def test_a_share_of_users_that_leaves_nobody(tmp_path, overrides):
+    """Few users and a small share: said, with the number there is."""
+    root = files.write_lamp(tmp_path / "lamp", 4, {"train": 3, "dev": 2, "test": 2})
+    with pytest.raises(Refused, match=r"data\.reserved=0\.0001 leaves no training user of 3; choose another"):
+        train_any(compose(*settings(overrides, root, "method=rspg_pre", "data.reserved=0.0001")))
