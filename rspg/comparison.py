@@ -30,11 +30,13 @@ from rspg.members import able_members, build_members, check_pool, pinned_pool, p
 from rspg.metrics_table import metrics_table
 from rspg.pool import PoolTable, read_pool
 from rspg.report_sections import selection_sections
+from rspg.results_file import rspg_json
 from rspg.scorer import Scorer
 from rspg.seeds import SEED_HEADER, SEED_NOTE, print_selector_seeds, selector_seed_rows
 from rspg.selections import PoolOutcome
 from rspg.selector import choose
-from rspg.tables import blocks, markdown, print_selection_table, rspg_json, selection_tables
+from rspg.table_text import blocks, markdown, print_selection_table
+from rspg.tables import selection_tables
 
 RESTRICTED = "{}, trained on the whole pool, chooses from a part of it"
 RETRAINED = "{} was trained on that pool"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ropg.evaluation.report import Block, Picture, Section, Text
 from rspg import plots
 from rspg.selections import PoolOutcome
+from rspg.table_text import blocks
 from rspg.tables import (
     ALPHA,
     SelectionTable,
-    blocks,
     bounds_table,
     cost_table,
     disagreement_table,

@@ -1,6 +1,6 @@
-"""The tables of retriever selection: Table 4, Table 5, Figure 3's numbers, disagreement, cost, rspg.json.
+"""The tables of retriever selection: Table 4, Table 5, Figure 3's numbers, disagreement, cost.
 
-All that a table says is decided here; Markdown, console and HTML write down the same cells and notes.
+All that a table says is decided here; :mod:`rspg.table_text` writes it down.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ropg.evaluation.report import Block, Grid, Text
-from ropg.evaluation.table_text import escape_markdown, markdown_grid
 from ropg.evaluation.tables import Cell
 from rspg.choice import agreement
 from rspg.selections import PoolOutcome, Selection, p_values, paired_p_value, wilson_interval
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 #: The note on bold figures; left out where nothing can be bold.
 BOLD_NOTE = "Bold: the best of its column."
@@ -102,7 +100,7 @@ def bounds_table(
     * marks an Eval with ROPG that is significantly (p < alpha) above the one without. Raises ValueError where
     the pools have different numbers of inputs.
     """
-    pools = _pools(with_ropg, without)
+    pools = pools_of(with_ropg, without)
     binary = all(pool.binary for pool in pools)
     names = _row_names(pools)
     found = {name: [pool.selection(name) for pool in pools] for name in names}
@@ -113,7 +111,7 @@ def bounds_table(
     for i, name in enumerate(names):
         cells = [Cell(column[i], best=_is_best(column[i], column)) for column in columns]
         if without is not None:
-            gain, p = _gain(found[name][0], found[name][1], binary)
+            gain, p = gain_of(found[name][0], found[name][1], binary)
             cells[1] = Cell(cells[1].text, "*" if _better(gain, p, alpha) else "", cells[1].best)
             cells += [Cell(_signed(gain)), Cell(p_text(p))]
         rows.append((Cell(_row_label(name, found[name], without is not None)), *cells))
@@ -149,7 +147,7 @@ def winning_table(outcome: PoolOutcome) -> SelectionTable:
 
 def disagreement_table(outcome: PoolOutcome) -> SelectionTable | None:
     """Where RSPG-Pre and RSPG-Post part ways and which is right there; None where one of them is missing."""
-    told = _agreement(outcome)
+    told = agreement_of(outcome)
     if told is None:
         return None
     pre, post = (s.label for s in _pre_and_post(outcome))
@@ -208,70 +206,6 @@ def cost_table(outcome: PoolOutcome, distinct_prompts: float | None = None) -> S
         tuple(rows),
         tuple(notes),
     )
-
-
-def markdown(table: SelectionTable) -> str:
-    """The table as Markdown, legend below, newline at the end; the title is left to the caller's heading."""
-    rows = [
-        [
-            (f"**{escape_markdown(cell.text)}**" if cell.best else escape_markdown(cell.text))
-            + escape_markdown(cell.marks)
-            for cell in row
-        ]
-        for row in table.rows
-    ]
-    grid = markdown_grid([escape_markdown(name) for name in table.header], rows, left=1)
-    notes = "\n\n".join(escape_markdown(note) for note in _notes(table, bold=True))
-    return f"{grid}\n{notes}\n"
-
-
-def blocks(table: SelectionTable) -> list[Block]:
-    """The table for the report: a grid, which knows no bold, and the legend."""
-    rows = [[_padded(cell, table, i, "\u2007") for i, cell in enumerate(row)] for row in table.rows]
-    return [Grid(table.header, rows), *map(Text, _notes(table, bold=False))]
-
-
-def print_selection_table(table: SelectionTable, console: Console | None = None) -> None:
-    """Print the table; where the terminal is narrow, labels are folded and no figure is cut."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text as Line
-
-    console = console or Console()
-    shown = Table(title=Line(table.title), title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for i, name in enumerate(table.header):
-        side = "left" if i == 0 else "right"
-        shown.add_column(Line(name), justify=side, no_wrap=i > 0, overflow="fold")  # type: ignore[arg-type]
-    for row in table.rows:
-        texts = [_padded(cell, table, i, " ") for i, cell in enumerate(row)]
-        shown.add_row(*(Line(t, style="bold" if c.best else "") for t, c in zip(texts, row, strict=True)))
-    console.print(shown)
-    for note in _notes(table, bold=console.is_terminal):  # a pipe shows no bold
-        console.print(note, markup=False, highlight=False)
-
-
-def rspg_json(
-    with_ropg: PoolOutcome,
-    without: PoolOutcome | None = None,
-    *,
-    note_without: str = "",
-    distinct_prompts: float | None = None,
-) -> dict[str, Any]:
-    """Everything that the tables say, for rspg.json: plain data, None where there is nothing, never NaN.
-
-    ``n``, ``pool`` (a row per retriever), ``bounds``, ``selections`` (a row per way of choosing, p-values of
-    selectors against the others), ``agreement`` of Pre (a) and Post (b), ``distinct_prompts``; ``without``: the
-    same of the pool without ROPG, with its ``note``; ``gains``: mean Eval with ROPG minus without, and p.
-    """
-    pools = _pools(with_ropg, without)
-    told = _plain(with_ropg) | {"distinct_prompts": distinct_prompts, "without": None, "gains": None}
-    if without is not None:
-        told["without"] = _plain(without) | {"note": note_without}
-        told["gains"] = {}
-        for s in with_ropg.selections:
-            gain, p = _gain(without.selection(s.name), s, binary=all(pool.binary for pool in pools))
-            told["gains"][s.name] = {"reward": gain, "p": p}
-    return told
 
 
 def p_text(p: float | None) -> str:
@@ -348,7 +282,7 @@ def _success_notes(outcome: PoolOutcome, alpha: float) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _pools(with_ropg: PoolOutcome, without: PoolOutcome | None) -> list[PoolOutcome]:
+def pools_of(with_ropg: PoolOutcome, without: PoolOutcome | None) -> list[PoolOutcome]:
     """The pools in the order of Table 5's columns."""
     if without is None:
         return [with_ropg]
@@ -373,7 +307,7 @@ def _row_label(name: str, found: Sequence[Selection | None], several: bool) -> s
     return "Best fixed" if several and name == "best_fixed" else present[-1].label
 
 
-def _gain(
+def gain_of(
     without: Selection | None, with_ropg: Selection | None, binary: bool
 ) -> tuple[float | None, float | None]:
     """Mean Eval with ROPG minus without, and p; None where one is missing."""
@@ -430,7 +364,7 @@ def _pre_and_post(outcome: PoolOutcome) -> tuple[Selection, ...]:
     return tuple(s for s in found if s is not None)
 
 
-def _agreement(outcome: PoolOutcome) -> dict[str, Any] | None:
+def agreement_of(outcome: PoolOutcome) -> dict[str, Any] | None:
     chosen = [np.array(s.chosen) for s in _pre_and_post(outcome)]
     return agreement(chosen[0], chosen[1], outcome.rewards) if len(chosen) == 2 else None
 
@@ -446,51 +380,3 @@ def _calls(s: Selection, size: int, distinct_prompts: float | None) -> tuple[str
     if s.name == "rspg_post":
         return str(size), "–" if distinct_prompts is None else f"{distinct_prompts:.2f}"
     return "–", "–"
-
-
-def _notes(table: SelectionTable, bold: bool) -> list[str]:
-    """The legend, without the note on bold where nothing is or can be."""
-    seen = bold and any(cell.best for row in table.rows for cell in row)
-    return [note for note in table.notes if seen or not note.startswith(BOLD_NOTE)]
-
-
-def _padded(cell: Cell, table: SelectionTable, column: int, space: str) -> str:
-    """Text and marks, padded to the most marks of the column, so that digits stay below digits."""
-    most = max(len(row[column].marks) for row in table.rows)
-    return cell.text + cell.marks + space * (most - len(cell.marks))
-
-
-def _plain(outcome: PoolOutcome) -> dict[str, Any]:
-    """One pool's outcome as plain data."""
-    successes, rewards = p_values(outcome), p_values(outcome, of="reward")
-    pool = [
-        {
-            "name": name,
-            "label": label,
-            "winning_rate": float(win),
-            "among_best": float(share),
-            "reward": float(mean),
-        }
-        for name, label, win, share, mean in zip(
-            outcome.names,
-            outcome.labels,
-            outcome.winning,
-            outcome.among_best,
-            outcome.rewards.mean(axis=0),
-            strict=True,
-        )
-    ]
-    selections = []
-    for s in outcome.selections:
-        low, high = wilson_interval(s.success_rate, len(s.success))
-        row = {"name": s.name, "label": s.label, "kind": s.kind, "success_rate": s.success_rate}
-        row |= {"ci_low": low, "ci_high": high, "reward": s.mean_reward}
-        row |= {"p_success": successes.get(s.name), "p_reward": rewards.get(s.name)}
-        selections.append(row)
-    return {
-        "n": len(outcome.rewards),
-        "pool": pool,
-        "bounds": {"lower": outcome.lower, "upper": outcome.upper},
-        "selections": selections,
-        "agreement": _agreement(outcome),
-    }

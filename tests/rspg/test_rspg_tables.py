@@ -11,15 +11,13 @@ from rich.console import Console
 
 from ropg.evaluation.report import Grid, Picture, Text, render_report
 from rspg.report_sections import selection_sections
+from rspg.results_file import rspg_json
 from rspg.selections import compare_selections
+from rspg.table_text import blocks, markdown, print_selection_table
 from rspg.tables import (
-    blocks,
     bounds_table,
     cost_table,
     disagreement_table,
-    markdown,
-    print_selection_table,
-    rspg_json,
     selection_tables,
     success_table,
     winning_table,
