@@ -65,6 +65,7 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
     """Answer every held-out example with every system; write results, predictions, tables and the report."""
     from ropg.evaluation import evaluate_systems, write_results
 
+    check_file_names(config.evaluation.systems)
     task = build.build_task(config)
     llm = build.build_llm(config, task)
     examples = heldout_examples(config)
@@ -81,7 +82,6 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
             compared = extension.systems(comparison, compared)
         if not compared:
             raise Refused("no system is left to evaluate; the lines above say why")
-        check_file_names([system.name for system in compared])
 
         def answer(name: str, rankings: Mapping[str, Sequence[Document]]) -> Answers:
             answers = generate_answers(examples, task, rankings, llm, store, description=f"answers {name}")
@@ -106,6 +106,8 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
 
 def check_file_names(names: Sequence[str]) -> None:
     """Refuse systems whose predictions could not be written, or only over those of another."""
+    if len(set(names)) < len(names):
+        raise Refused(f"system names must be distinct: {', '.join(names)}")
     files = [slug(name) for name in names]
     for name, file in zip(names, files, strict=True):
         if file.startswith(("-", ".")):

@@ -45,7 +45,7 @@ def selection_log_probs(scores: Tensor, mask: Tensor, temperature: float = 1.0) 
     TypeError, ValueError: as :func:`ropg.objectives.policy_log_probs`.
 
     >>> scores = torch.tensor([[0.0, math.log(3.0), 7.0]], dtype=torch.float64)
-    >>> selection_log_probs(scores, torch.tensor([[True, True, False]])).exp().tolist()
+    >>> selection_log_probs(scores, torch.tensor([[True, True, False]])).exp().round(decimals=6).tolist()
     [[0.25, 0.75, 0.0]]
     """
     return policy_log_probs(scores, mask, temperature)
