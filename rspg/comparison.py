@@ -93,7 +93,7 @@ class Selectors:
             eval=config.feedback.eval,
             description="pool",
         )
-        say("pool", f"{self.table.llm_calls} LLM calls; {counts(self.table.counts)}")
+        say("pool", f"{self.table.llm_calls} LLM calls, for all members; {counts(self.table.counts)}")
         untrained = tuple(name for name in self.table.names if name not in runs)
         self.untrained = untrained if len(untrained) < len(self.table.names) else ()
         for name, run in selectors.items():
@@ -150,7 +150,15 @@ class Selectors:
         return whole, outcome_of(part, self.choices["without"], self._dev_of(part.names))
 
     def _dev_of(self, names: Sequence[str]) -> Mapping[str, float] | None:
-        return next((dev for dev in self.dev_rewards if set(names) <= dev.keys()), None)
+        """The first selector's rewards on dev that know these members; said where none does."""
+        found = next((dev for dev in self.dev_rewards if set(names) <= dev.keys()), None)
+        if found is None and self.dev_rewards:
+            unknown = [name for name in names if name not in self.dev_rewards[0]]
+            say(
+                "evaluate",
+                f"best fixed retriever: left out, no selector was trained with {', '.join(unknown)} in its pool",
+            )
+        return found
 
     def outputs(self, comparison: Comparison) -> Extra:
         """Tables 4 and 5, Figure 3 and the rest as Markdown, report and print; ``rspg.json`` into the folder."""

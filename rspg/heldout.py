@@ -12,7 +12,7 @@ from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import say
 from ropg.files import write_json
-from rspg.choice import best_fixed
+from rspg.choice import best_fixed, successes
 from rspg.pool import PoolTable
 from rspg.scorer import Scorer
 from rspg.selections import PoolOutcome, compare_selections, p_values
@@ -96,10 +96,7 @@ def _means(success: tuple[float, ...], reward: tuple[float, ...]) -> dict[str, f
 
 def _lower_success(outcome: PoolOutcome) -> float:
     """The success rate of the worst choice: right where all members are equal."""
-    rewards = outcome.rewards
-    from rspg.choice import successes
-
-    return float(successes(rewards, rewards.argmin(axis=1)).mean())
+    return float(successes(outcome.rewards, outcome.rewards.argmin(axis=1)).mean())
 
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:

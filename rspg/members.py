@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,11 @@ def resolve_runs(config: Config, folder: Path) -> tuple[list[str], dict[str, Pat
 def pin_pool(folder: Path, names: Sequence[str], runs: Mapping[str, Path]) -> None:
     """Keep the members and their runs in ``pool.json``, so that a resumed run goes on with the same ones."""
     kept = {
-        name: {"run": str(run.resolve()), "weights": fingerprint(run / "model")}
+        name: {
+            "run": str(run.resolve()),
+            "relative": os.path.relpath(run.resolve(), Path(folder).resolve()),  # survives a move of all runs
+            "weights": fingerprint(run / "model"),
+        }
         for name, run in runs.items()
         if name in names
     }
@@ -111,7 +116,8 @@ def pinned_pool(folder: Path) -> tuple[list[str], dict[str, Path]]:
         now = fingerprint(run / "model")
         if now is None:
             raise RunError(
-                f"{folder / POOL_FILE}: {name} was trained in {run}, and there is no model now; {_remedy(folder)}"
+                f"{folder / POOL_FILE}: {name} was trained in {run}, and there is no model now; put that run back, or "
+                f"{_remedy(folder)}"
             )
         if now != weights:
             raise RunError(
@@ -136,7 +142,15 @@ def _read_pool_file(folder: Path) -> tuple[list[str], dict[str, tuple[Path, str]
         sound = sound and all(isinstance(entry[key], str) for key in ("run", "weights"))
     if not sound or [name for name in names if name in ("ropg_rl", "ropg_kd") and name not in trained]:
         raise RunError(f"{path} is damaged (it lacks members of the pool, or their runs); {_remedy(folder)}")
-    return names, {name: (Path(entry["run"]), entry["weights"]) for name, entry in trained.items()}
+    return names, {name: (_found(Path(folder), entry), entry["weights"]) for name, entry in trained.items()}
+
+
+def _found(folder: Path, entry: Mapping[str, str]) -> Path:
+    """Where a member's run lies: where it was, or beside the selector's as it was when all runs were moved."""
+    moved = Path(os.path.normpath(folder.resolve() / entry.get("relative", entry["run"])))
+    if moved.exists() and fingerprint(moved / "model") == entry["weights"]:
+        return moved
+    return Path(entry["run"])
 
 
 def build_members(config: Config, task: Any, names: Sequence[str], runs: Mapping[str, Path]) -> list[Member]:

@@ -36,7 +36,7 @@ def winning_rates(outcome: PoolOutcome) -> Figure:
         _beside(axes, rate, place, percent(rate / 100))
     _rows(axes, outcome.labels)
     _from_zero(axes, max(rates.max(), 100 / len(rates)), 100)
-    axes.set_xlabel("Winning rate (%), ties shared")
+    axes.set_xlabel("Winning rate (%), every tied best counts")
     axes.legend(
         [equal], ["Equal shares"], loc="lower left", bbox_to_anchor=(0, 1), frameon=False, borderaxespad=0.2
     )

@@ -54,7 +54,8 @@ class PoolTable:
     readings: (Q,) tuples of R. rewards: (Q, R) Eval of each text, NaN where an example has no target.
     predictions: query performance predictor -> (Q, R).
     counts: ``examples``, ``without_target``, ``empty_rankings``, ``prompts``, ``distinct_prompts``,
-    ``unparsed``, ``trimmed_prompts``, ``dropped_documents``. llm_calls: texts generated just now.
+    ``unparsed``, ``truncated_answers``, ``trimmed_prompts``, ``dropped_documents``.
+    llm_calls: texts generated just now.
     """
 
     names: tuple[str, ...]
@@ -251,6 +252,10 @@ def _answered(
             for row, answers in zip(table.readings, texts, strict=True)
         ),
         rewards=rewards,
-        counts=table.counts | {"unparsed": sum(not task.is_parsed(text) for text in report.texts)},
+        counts=table.counts
+        | {
+            "unparsed": sum(not task.is_parsed(text) for text in report.texts),
+            "truncated_answers": report.n_truncated,
+        },
         llm_calls=llm_calls,
     )

@@ -48,7 +48,7 @@ class SelectionRow:
     inputs: what the selector reads of each member.
     rewards: Eval of the answer given all that the member retrieved.
     initial_scores, ranks: what a ranking of the pool that is no selector's gave each member.
-    baseline: the reward of the member that would be used without a selector.
+    baseline: what a choice without a selector is worth; the pipeline gives the mean reward of the pool.
 
     Raises ValueError, naming the example, where the lists differ in length.
 

@@ -26,8 +26,8 @@ SEED_HEADER = (
 )
 
 SEED_NOTE = (
-    "Success rates of the selector and of the best query performance predictor (raw or z-scored; p QPP is "
-    "McNemar's, the largest over all predictors), and mean Eval of the selector, of the retriever that was best on "
+    "Success rates of the selector and of the best query performance predictor (raw or z-scored; p QPP: McNemar's "
+    "test of the two), and mean Eval of the selector, of the retriever that was best on "
     "dev, of a random choice (p: paired t-tests, McNemar's where Eval is 0 or 1) and of the oracle, on held-out "
     "users. Pool is the number of retrievers."
 )
@@ -40,9 +40,6 @@ def selector_seed_rows(summaries: Sequence[Mapping[str, Any]]) -> list[list[str]
     for run in sorted(runs, key=lambda r: (str(r["method"]), -len(r["pool"]), int(r["seed"]))):
         heldout, p = run["heldout"], run["p_values"]
         best = max(run["qpp"].items(), key=lambda item: item[1]["success_rate"], default=("", None))
-        found = [p["success_rate"][name] for name in run["qpp"]]
-        # one that cannot be tested never differs from the selector: it is not above it
-        largest = max((1.0 if value is None else value for value in found), default=None)
         name = best[0].removesuffix("_z")
         label = PREDICTOR_LABELS.get(name, name) + (" z" if best[0].endswith("_z") else "")
         rows.append(
@@ -52,7 +49,7 @@ def selector_seed_rows(summaries: Sequence[Mapping[str, Any]]) -> list[list[str]
                 str(len(run["pool"])),
                 f"{heldout['selector']['success_rate']:.3f}",
                 "–" if best[1] is None else f"{best[1]['success_rate']:.3f} ({label})",
-                p_text(largest),
+                p_text(p["success_rate"].get(best[0])),
                 f"{heldout['selector']['reward']:.3f}",
                 f"{heldout['best_fixed']['reward']:.3f}",
                 p_text(p["reward"]["best_fixed"]),
@@ -70,7 +67,7 @@ def print_selector_seeds(rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    left_out = ("Pool", "p fixed", "n")  # what is left fits; tables.md has all
+    left_out = ("Random", "p random", "n")  # what is left fits; tables.md has all
     shown = Table(title="Selectors, every seed", title_justify="left", box=None, padding=(0, 1, 0, 0))
     chosen = [i for i, name in enumerate(SEED_HEADER) if name not in left_out]
     for i in chosen:

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ropg.evaluation.tables import Cell
 from rspg.choice import agreement
 from rspg.selections import PoolOutcome, Selection, p_values, paired_p_value, wilson_interval
-
-if TYPE_CHECKING:
-    pass
 
 #: The note on bold figures; left out where nothing can be bold.
 BOLD_NOTE = "Bold: the best of its column."

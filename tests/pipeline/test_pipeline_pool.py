@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pipeline_files import POOL, write_lamp
 from ropg.cli import Refused
 from ropg.runs import RunError
 from rspg.comparison import evaluate
-from rspg.members import pool_runs
+from rspg.members import pinned_pool, pool_runs
 from rspg.pipeline import train
 from rspg.selector import load_selector
 
@@ -292,13 +291,24 @@ def test_damaged_files_of_finished_selectors_are_named(house, tmp_path, capsys):
     assert again | {"seconds": 0} == first | {"seconds": 0}
 
 
-def test_a_summary_that_lacks_what_selectors_write(house, tmp_path):
+def test_a_summary_that_lacks_what_selectors_write(house, tmp_path, capsys):
     """A KeyError after all the answers were generated, and no table."""
     runs = house.copy(tmp_path)
     path = runs["rspg_pre"] / "summary.json"
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "qpp"}))
-    with suppress(RunError):  # a message, or a table without that run
-        evaluate(house.settings(folder=tmp_path))
+    evaluate(house.settings("evaluation.systems=[none,bm25,rspg_pre,rspg_post]", folder=tmp_path))
+    said = capsys.readouterr().out
+    assert f"skipped: {path} is damaged" in said
+    assert "rspg_pre: left out" in said
+    assert "rspg_post: left out" not in said
+
+
+def test_runs_that_were_moved_together_still_find_each_other(house, tmp_path):
+    """A selector is trained on one machine and used on another: its members' runs come along, under another path."""
+    runs = house.copy(tmp_path)
+    names, found = pinned_pool(runs["rspg_pre"])
+    assert names == list(POOL)
+    assert found == {name: runs[name].resolve() for name in ("ropg_rl", "ropg_kd")}
 
 
 def damaged(config: dict, rspg: dict | None) -> dict:
