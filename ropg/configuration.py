@@ -123,7 +123,8 @@ class SelectorConfig:
     max_length: int = 1024
     attention_window: int | None = None  # None: the Longformer's own, 512 for others
     layers: int | None = None  # the first N; None: all
-    batch_tokens: int = 16384  # per forward pass, padding included
+    # per forward pass, padding included; a training step keeps optim.batch_size x pool inputs in memory
+    batch_tokens: int = 16384
     dropout: bool = False  # while training
     names: bool = False  # whether it also reads which retriever it is
     pool: list[str] = field(

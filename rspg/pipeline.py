@@ -55,6 +55,7 @@ def train(config: Config) -> Path:
         pin_pool(folder, [member.name for member in members], runs)
         write_json(folder / "data.json", data)
         tables, llm_calls = collect(config, task, members, splits, folder)
+        del members  # their encoders make room for the selector
         if config.stage in ("rank", "feedback"):
             return folder
         fit(config, task, scorer, tables, folder)
@@ -142,12 +143,11 @@ def selection_rows(table: PoolTable, scorer: Scorer, task: Any) -> list[Selectio
     """
     rows = []
     for q in np.flatnonzero(table.scored):
-        read = [(r.member, r.documents, r.prompt, r.text or "") for r in table.readings[q]]
         rewards = tuple(float(reward) for reward in table.rewards[q])
         rows.append(
             SelectionRow(
                 example_id=table.example_ids[q],
-                inputs=scorer.read(task, table.inputs[q], read),
+                inputs=scorer.read(task, table.inputs[q], table.readings[q]),
                 rewards=rewards,
                 initial_scores=(0.0,) * len(rewards),
                 ranks=tuple(range(1, len(rewards) + 1)),
@@ -157,9 +157,25 @@ def selection_rows(table: PoolTable, scorer: Scorer, task: Any) -> list[Selectio
     return rows
 
 
+def count_cut(table: PoolTable, rows: Sequence[SelectionRow]) -> int:
+    """How many of the rows' inputs are not the whole of what the LLM read and wrote."""
+    readings = [reading for q in np.flatnonzero(table.scored) for reading in table.readings[q]]
+    inputs = [one for row in rows for one in row.inputs]
+    return sum(
+        not one.prompt.endswith(r.prompt) or (one.text is not None and one.text != (r.text or ""))
+        for r, one in zip(readings, inputs, strict=True)
+    )
+
+
 def fit(config: Config, task: Any, scorer: Scorer, tables: Mapping[str, PoolTable], folder: Path) -> Any:
     """Train the selector on the pool's rewards; the best weights by dev expected reward are kept."""
     rows = {split: selection_rows(tables[split], scorer, task) for split in ("train", "dev")}
+    for split, found in rows.items():
+        if cut := count_cut(tables[split], found):
+            say(
+                "train",
+                f"{split}: {cut} prompts or answers are cut to selector.max_length={scorer.max_length}",
+            )
     flat = sum(max(row.rewards) == min(row.rewards) for row in rows["train"])
     say("train", f"{len(rows['train'])} inputs, {flat} of them without a difference between the retrievers")
     scorer.train_mode(config.selector.dropout)

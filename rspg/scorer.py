@@ -17,12 +17,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ropg.batching import plan_batches
-from ropg.examples import Document
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 from ropg.retrievers._encoder_files import replaced_folder, transformer_folder
-from ropg.retrievers.encoder import _dropouts
+from ropg.retrievers.encoder import dropouts_of
 from ropg.tasks.base import Task
-from ropg.training.rows import _check_lengths
+from ropg.training.rows import check_lengths
 from rspg.inputs import (
     InputTokens,
     Reads,
@@ -34,10 +33,9 @@ from rspg.inputs import (
     tokenize,
 )
 from rspg.model import SelectorModel
+from rspg.pool import Reading
 
 _SETTINGS = ("reads", "max_length", "with_names")
-
-Member = tuple[str, Sequence[Document], str, str]  # name, documents in the prompt, prompt, generated text
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class SelectionRow:
             raise ValueError(
                 f"row {self.example_id!r} has {len(self.inputs)} inputs but {len(self.rewards)} rewards"
             )
-        _check_lengths(self)
+        check_lengths(self)
 
 
 class Scorer:
@@ -124,7 +122,7 @@ class Scorer:
         self.with_names = with_names
         self.batch_tokens = batch_tokens
         self.fingerprint = fingerprint
-        self._dropouts = _dropouts(model)
+        self._dropouts = dropouts_of(model)
         self._set_dropout(False)
 
     @classmethod
@@ -189,34 +187,33 @@ class Scorer:
         self._set_dropout(dropout)
         self._model.train()
 
-    def read(self, task: Task, x: str, members: Sequence[Member]) -> tuple[SelectorInput, ...]:
+    def read(self, task: Task, x: str, members: Sequence[Reading]) -> tuple[SelectorInput, ...]:
         """What the selector reads of each pool member, in their order; see :func:`selector_input`.
 
         Parameters
         ----------
-        members: of each its name, the documents in its prompt (best first), the LLM's prompt, and the
-            text that the LLM generated for it, which Pre does not read.
+        members: what each of them gives for x; the generated text is not read by Pre.
 
         Raises ValueError, naming the member, where ``max_length`` leaves no room for the question.
         """
         inputs = []
-        for name, documents, prompt, text in members:
+        for reading in members:
             try:
                 inputs.append(
                     selector_input(
                         task,
                         x,
-                        documents,
-                        prompt,
-                        text,
+                        reading.documents,
+                        reading.prompt,
+                        reading.text or "",
                         self.tokenizer,
                         self.max_length,
                         self.reads,
-                        name if self.with_names else None,
+                        reading.member if self.with_names else None,
                     )
                 )
             except ValueError as error:
-                raise ValueError(f"pool member {name!r}: {error}") from error
+                raise ValueError(f"pool member {reading.member!r}: {error}") from error
         return tuple(inputs)
 
     def scores(self, inputs: Sequence[SelectorInput]) -> Tensor:

@@ -94,9 +94,7 @@ def score(
     read = [
         selector_input
         for x, members in zip(inputs, readings, strict=True)
-        for selector_input in scorer.read(
-            task, x, [(r.member, r.documents, r.prompt, r.text or "") for r in members]
-        )
+        for selector_input in scorer.read(task, x, members)
     ]
     with torch.no_grad():
         return scorer.scores(read).float().cpu().reshape(len(inputs), -1)

@@ -41,7 +41,7 @@ def print_selection_table(table: SelectionTable, console: Console | None = None)
     from rich.text import Text as Line
 
     console = console or Console()
-    shown = Table(title=Line(table.title), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    shown = Table(title=Line(table.title), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for i, name in enumerate(table.header):
         side = "left" if i == 0 else "right"
         shown.add_column(Line(name), justify=side, no_wrap=i > 0, overflow="fold")  # type: ignore[arg-type]

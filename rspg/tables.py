@@ -66,7 +66,7 @@ def success_table(outcome: PoolOutcome, *, alpha: float = ALPHA) -> SelectionTab
             (
                 Cell(s.label),
                 Cell(rate, _mark(outcome, s, tests, alpha), best=_is_best(rate, rates)),
-                Cell(f"{low:.3f} to {high:.3f}"),
+                Cell(f"{low:.3f}–{high:.3f}"),
                 Cell(reward, best=_is_best(reward, rewards)),
                 *(Cell(p_text(tests[other.name].get(s.name))) for other in outcome.selectors),
             )

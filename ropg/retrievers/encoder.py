@@ -74,7 +74,7 @@ class Encoder:
         self.batch_tokens = batch_tokens
         self.fingerprint = fingerprint
         self.dimension = int(getattr(module, "config").hidden_size)  # noqa: B009 - nn.Module hides its type
-        self._dropouts = _dropouts(module)
+        self._dropouts = dropouts_of(module)
         self._set_dropout(False)
 
     @property
@@ -253,7 +253,7 @@ def _position_limit(module: torch.nn.Module) -> int | None:
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
-def _dropouts(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, float]]:
+def dropouts_of(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, float]]:
     """Every dropout probability: (its module, the attribute that holds it, its value)."""
     from torch.nn.modules.dropout import _DropoutNd
 

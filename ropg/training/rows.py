@@ -63,7 +63,7 @@ class TrainingRow:
             raise ValueError(
                 f"row {self.example_id!r} has {len(self.documents)} documents but {len(self.rewards)} rewards"
             )
-        _check_lengths(self)
+        check_lengths(self)
 
 
 def check_rows(rows: Sequence[Row], what: str, remedy: str) -> int:
@@ -74,7 +74,7 @@ def check_rows(rows: Sequence[Row], what: str, remedy: str) -> int:
     """
     dead = 0
     for row in rows:
-        _check_lengths(row)
+        check_lengths(row)
         dead += len(row.rewards) == 0
         if len(row.rewards) and not all(map(math.isfinite, (*row.rewards, row.baseline))):
             raise ValueError(
@@ -105,7 +105,7 @@ def rows_fingerprint(rows: Sequence[Row]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _check_lengths(row: Row) -> None:
+def check_lengths(row: Row) -> None:
     sizes = {len(row.rewards), len(row.initial_scores), len(row.ranks)}
     if len(sizes) != 1:
         raise ValueError(

@@ -96,6 +96,29 @@ class Run:
         return json.loads((self.folder / "summary.json").read_text())
 
 
+def check_equal(killed: Run, undisturbed: Run, kills: int) -> None:
+    """A run whose LLM stage was killed ``kills`` times left what one in one piece left, and little was done twice."""
+    assert killed.texts() == undisturbed.texts()
+    assert "model.safetensors" in undisturbed.model()
+    assert killed.model() == undisturbed.model()
+    logs = [(run.folder / "metrics.jsonl").read_bytes() for run in (killed, undisturbed)]
+    assert logs[0] == logs[1]
+    records = [json.loads(line) for line in logs[0].splitlines()]
+    assert len({r["expected_reward"] for r in records if r["event"] == "evaluation"}) > 1
+
+    expected, found = undisturbed.summary(), killed.summary()
+    calls = expected["llm_calls"]
+    assert calls == len(undisturbed.texts())
+    begun = Counter(killed.log.read_text().split())
+    assert len(begun) == calls
+    assert begun.total() - calls <= BATCH * kills  # at most the batch in flight is generated again
+    # a kill between the commit of a batch and its count loses the count, not the batch
+    assert calls - BATCH * kills <= found["llm_calls"] <= calls
+    for summary in (expected, found):
+        del summary["seconds"], summary["llm_calls"]
+    assert found == expected
+
+
 def check_kills(
     tmp_path: Path, overrides: Callable[..., list[str]], kills: int, users: int, epochs: int
 ) -> None:
@@ -134,25 +157,7 @@ def check_kills(
 
     assert len(undisturbed.tables()) == 6
     assert killed.tables() == undisturbed.tables()
-    assert killed.texts() == undisturbed.texts()
-    assert "model.safetensors" in undisturbed.model()
-    assert killed.model() == undisturbed.model()
-    files_equal = [(run.folder / "metrics.jsonl").read_bytes() for run in (killed, undisturbed)]
-    assert files_equal[0] == files_equal[1]
-    evaluations = [json.loads(line) for line in files_equal[0].splitlines()]
-    assert len({record["expected_reward"] for record in evaluations if record["event"] == "evaluation"}) > 1
-
-    expected, found = undisturbed.summary(), killed.summary()
-    calls = expected["llm_calls"]
-    assert calls == len(undisturbed.texts())
-    begun = Counter(killed.log.read_text().split())
-    assert len(begun) == calls
-    assert begun.total() - calls <= BATCH * kills  # at most the batch in flight is generated again
-    # a kill between the commit of a batch and its count loses the count, not the batch
-    assert calls - BATCH * kills <= found["llm_calls"] <= calls
-    for summary in (expected, found):
-        del summary["seconds"], summary["llm_calls"]
-    assert found == expected
+    check_equal(killed, undisturbed, kills)
 
 
 def check_selector_kills(
@@ -195,24 +200,7 @@ def check_selector_kills(
     killed.finish(killed.start())
 
     assert len(pinned | {(killed.folder / "pool.json").read_bytes()}) == 1
-    assert killed.texts() == undisturbed.texts()
-    assert "model.safetensors" in undisturbed.model()
-    assert killed.model() == undisturbed.model()
-    logs = [(run.folder / "metrics.jsonl").read_bytes() for run in (killed, undisturbed)]
-    assert logs[0] == logs[1]
-    records = [json.loads(line) for line in logs[0].splitlines()]
-    assert len({r["expected_reward"] for r in records if r["event"] == "evaluation"}) > 1
-
-    expected, found = undisturbed.summary(), killed.summary()
-    calls = expected["llm_calls"]
-    assert calls == len(undisturbed.texts())
-    begun = Counter(killed.log.read_text().split())
-    assert len(begun) == calls
-    assert begun.total() - calls <= BATCH * kills[0]  # at most the batch in flight is generated again
-    assert calls - BATCH * kills[0] <= found["llm_calls"] <= calls
-    for summary in (expected, found):
-        del summary["seconds"], summary["llm_calls"]
-    assert found == expected
+    check_equal(killed, undisturbed, kills[0])
 
 
 def test_killed_twice_in_each_stage(tmp_path, overrides):

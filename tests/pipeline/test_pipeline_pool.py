@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -209,10 +210,13 @@ def test_a_selector_that_cannot_be_built_is_refused_before_the_llm_works(
     assert not asked
 
 
-def test_the_rank_stage_asks_no_llm(house, tmp_path, asked):
-    """stage=rank is for the machine without an accelerator."""
+def test_the_rank_stage_asks_no_llm(house, tmp_path, asked, capsys):
+    """stage=rank says what the pool will cost before any LLM is asked."""
     train(house.settings("method=rspg_pre", UNTRAINED, "stage=rank", folder=tmp_path))
     assert not asked
+    said = capsys.readouterr().out
+    for split in ("train", "dev", "heldout"):
+        assert re.search(rf"\[rank\] {split}: \d+ distinct prompts, \d+ examples", said)
 
 
 def test_a_selector_in_the_pool(house, tmp_path, asked):
@@ -356,9 +360,11 @@ def test_runs_that_are_no_selectors(house, tmp_path):
         load_selector(half)
 
 
-def test_dates_in_one_split_alone(house, tmp_path):
+def test_dates_in_one_split_alone(house, tmp_path, capsys):
     """A member that ranks the training users and no dev user: counted there, instead of an error after hours."""
     root = write_lamp(tmp_path / "lamp", 4, {"train": 4, "dev": 2, "test": 2})
     write_lamp(root, 4, {"dev": 2}, dated=False)
     pool = "selector.pool=[none,recency,bm25]"
     train(house.settings("method=rspg_pre", pool, f"data.root={root}", "optim.epochs=1", folder=tmp_path))
+    said = re.search(r"\[pool\] dev: .*", capsys.readouterr().out)
+    assert "2 empty rankings" in said[0]

@@ -398,3 +398,11 @@ def test_names_are_escaped_in_the_report(house, tmp_path):
     rows = [line for line in tables.splitlines() if "onerror" in line and line.startswith("| ")]
     assert rows
     assert all(r"\|" in line and r"\<" in line for line in rows)
+
+
+@pytest.mark.parametrize(("length", "cut"), [(128, False), (28, True)])
+def test_what_the_selector_cannot_read_is_counted(house, tmp_path, capsys, length, cut):
+    """Prompts longer than max_length lose text of the profile: said, not silent."""
+    more = [UNTRAINED, "optim.epochs=1", f"selector.max_length={length}", "method=rspg_pre"]
+    train(house.settings(*more, folder=tmp_path))
+    assert (f"are cut to selector.max_length={length}" in capsys.readouterr().out) == cut

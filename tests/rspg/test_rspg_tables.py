@@ -66,9 +66,9 @@ def test_success_table_by_hand():
         "p RSPG-Post",
     )
     # 3 of 4 right; with one discordant pair McNemar has p = 1
-    assert row(table, "RSPG-Pre") == ["0.750", "0.301 to 0.954", "0.625", "–", "1.0000"]
-    assert row(table, "RSPG-Post") == ["1.000", "0.510 to 1.000", "0.875", "1.0000", "–"]
-    assert row(table, "WIG")[:3] == ["0.750", "0.301 to 0.954", "0.625"]
+    assert row(table, "RSPG-Pre") == ["0.750", "0.301–0.954", "0.625", "–", "1.0000"]
+    assert row(table, "RSPG-Post") == ["1.000", "0.510–1.000", "0.875", "1.0000", "–"]
+    assert row(table, "WIG")[:3] == ["0.750", "0.301–0.954", "0.625"]
     assert row(table, "Random choice")[0] == "0.583"
     bold = [(cells[0].text, [i for i, cell in enumerate(cells) if cell.best]) for cells in table.rows]
     assert [entry for entry in bold if entry[1]] == [("RSPG-Post", [1, 3])]
@@ -102,7 +102,7 @@ def test_a_selector_that_is_significantly_worse_gets_no_star():
     outcome = compare_selections(
         ["a", "b"], ["A", "B"], rewards, right, None, {"rspg_pre": np.array([1] * 8)}
     )
-    assert row(success_table(outcome), "RSPG-Pre") == ["0.000", "0.000 to 0.324", "0.000", "–"]
+    assert row(success_table(outcome), "RSPG-Pre") == ["0.000", "0.000–0.324", "0.000", "–"]
     assert row(success_table(outcome), "WIG")[-1] == "0.0078"
 
 

