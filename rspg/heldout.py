@@ -17,6 +17,7 @@ from rspg.pool import PoolTable
 from rspg.scorer import Scorer
 from rspg.selections import PoolOutcome, compare_selections, p_values
 from rspg.selector import choose
+from rspg.tables import p_text
 
 
 def outcome_of(
@@ -108,7 +109,7 @@ def summary_lines(summary: Mapping[str, Any]) -> list[str]:
         "best fixed": p["reward"]["best_fixed"],
         "random": p["reward"]["random_choice"],
     }
-    words = ", ".join(f"{'not testable' if v is None else f'{v:.4f}'} against {n}" for n, v in shown.items())
+    words = ", ".join(f"{'not testable' if v is None else p_text(v)} against {n}" for n, v in shown.items())
     return [
         f"Eval: {rewards} (best fixed is {summary['fixed']}); p {words}; n = {summary['n_heldout']}",
         f"success rate: selector {heldout['selector']['success_rate']:.3f}, best fixed "
