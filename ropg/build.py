@@ -85,7 +85,10 @@ def build_encoder(config: Config, model: str | Path | None = None) -> Any:
 
     encoder = config.encoder
     return load_encoder(
-        str(model or encoder.model), max_length=encoder.max_length, batch_tokens=encoder.batch_tokens
+        str(model or encoder.model),
+        max_length=encoder.max_length,
+        batch_tokens=encoder.batch_tokens,
+        recompute=encoder.recompute,  # type: ignore[arg-type]  # checked there
     )
 
 

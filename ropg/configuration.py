@@ -72,6 +72,8 @@ class EncoderConfig:
     model: str = "facebook/contriever"
     max_length: int = 512
     batch_tokens: int = 16384  # per forward pass, padding included
+    # auto | always | never: training in the memory of one such pass, for a second one; auto: on a GPU
+    recompute: str = "auto"
     dropout: bool = False  # while training; True brings back the model's own probabilities
 
 
@@ -123,8 +125,8 @@ class SelectorConfig:
     max_length: int = 1024
     attention_window: int | None = None  # None: the Longformer's own, 512 for others
     layers: int | None = None  # the first N; None: all
-    # per forward pass, padding included; a training step keeps optim.batch_size x pool inputs in memory
-    batch_tokens: int = 16384
+    batch_tokens: int = 16384  # per forward pass, padding included
+    recompute: str = "auto"  # as encoder.recompute
     dropout: bool = False  # while training
     names: bool = False  # whether it also reads which retriever it is
     pool: list[str] = field(

@@ -33,7 +33,7 @@ EVALUATION = (
     "evaluation.split",
     "selector.pool",
 )
-_DECIDES_NOTHING = ("cache_dir", "batch_tokens", "device", "checkpoint_seconds")
+_DECIDES_NOTHING = ("cache_dir", "batch_tokens", "recompute", "device", "checkpoint_seconds")
 
 
 class RunError(ValueError):

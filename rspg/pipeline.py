@@ -132,6 +132,7 @@ def build_scorer(config: Config) -> Scorer:
         max_length=selector.max_length,
         with_names=selector.names,
         batch_tokens=selector.batch_tokens,
+        recompute=selector.recompute,  # type: ignore[arg-type]  # checked by the scorer
         seed=config.seed,
     )
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ropg.batching import plan_batches
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
+from ropg.recompute import Recompute, check_recompute, recomputed
 from ropg.retrievers._encoder_files import replaced_folder, transformer_folder
 from ropg.retrievers.encoder import dropouts_of
 from ropg.tasks.base import Task
@@ -84,6 +85,7 @@ class Scorer:
     max_length: tokens of an input, special ones counted.
     with_names: whether the member's name is read too, before the prompt.
     batch_tokens: padded tokens of one batch; a longer input has a batch of its own.
+    recompute: whether gradients keep to the memory of one batch; see :mod:`ropg.recompute`.
     fingerprint: identifies the weights that were loaded; training does not change it.
 
     Raises ValueError for an option out of range, and for a model that does not fit the tokenizer.
@@ -98,8 +100,10 @@ class Scorer:
         max_length: int,
         with_names: bool = False,
         batch_tokens: int = 16384,
+        recompute: Recompute = "auto",
         fingerprint: str = "",
     ) -> None:
+        check_recompute(recompute)
         if reads not in get_args(Reads):
             raise ValueError(f"reads {reads!r} is unknown; choose one of {', '.join(get_args(Reads))}")
         if batch_tokens < 1:
@@ -121,6 +125,7 @@ class Scorer:
         self.max_length = max_length
         self.with_names = with_names
         self.batch_tokens = batch_tokens
+        self.recompute: Recompute = recompute
         self.fingerprint = fingerprint
         self._dropouts = dropouts_of(model)
         self._set_dropout(False)
@@ -136,6 +141,7 @@ class Scorer:
         max_length: int = 1024,
         with_names: bool = False,
         batch_tokens: int = 16384,
+        recompute: Recompute = "auto",
         seed: int = 0,
         device: str | torch.device | None = None,
     ) -> Scorer:
@@ -144,7 +150,7 @@ class Scorer:
         Parameters
         ----------
         encoder, attention_window, layers, max_length, seed: as :meth:`SelectorModel.from_encoder`.
-        reads, with_names, batch_tokens: as the attributes.
+        reads, with_names, batch_tokens, recompute: as the attributes.
         device: by default this process's GPU where there is one.
 
         Raises FileNotFoundError where nothing of that name can be loaded, ValueError for wrong options.
@@ -166,6 +172,7 @@ class Scorer:
             max_length=max_length,
             with_names=with_names,
             batch_tokens=batch_tokens,
+            recompute=recompute,
             fingerprint=f"{origin}|layers={config.num_hidden_layers}|window={window}|seed={seed}",
         )
 
@@ -307,7 +314,8 @@ class Scorer:
             )
         window = self._window
         batches = plan_batches([rounded_up(len(one.ids), window) for one in tokens], self.batch_tokens)
-        parts = [self._forward([tokens[row] for row in batch]) for batch in batches]
+        forward = recomputed(self._forward, self.recompute, len(batches), self.device)
+        parts = [forward([tokens[row] for row in batch]) for batch in batches]
         scores = torch.cat(parts)  # (distinct,), in the order of the batches
         place = torch.empty(len(rows), dtype=torch.long)
         place[torch.tensor([row for batch in batches for row in batch])] = torch.arange(len(rows))

@@ -18,6 +18,7 @@ import numpy as np
 
 from ropg.batching import plan_batches
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
+from ropg.recompute import Recompute, check_recompute, recomputed
 from ropg.retrievers import _encoder_files as files
 from ropg.retrievers._progress import progress_bar
 from ropg.text import well_formed
@@ -42,6 +43,7 @@ class Encoder:
     dimension: D.
     pooling: ``mean`` over the mask, or ``cls``, the first token.
     batch_tokens: padded tokens of one batch; a longer text has a batch of its own.
+    recompute: whether gradients keep to the memory of one batch; see :mod:`ropg.recompute`.
     fingerprint: identifies the weights that were loaded, wherever they lie; training does not change it.
     """
 
@@ -53,8 +55,10 @@ class Encoder:
         max_length: int = 512,
         pooling: Pooling = "mean",
         batch_tokens: int = 16384,
+        recompute: Recompute = "auto",
         fingerprint: str = "",
     ) -> None:
+        check_recompute(recompute)
         if pooling not in get_args(Pooling):
             raise ValueError(f"pooling {pooling!r} is unknown; choose one of {', '.join(get_args(Pooling))}")
         limit = _position_limit(module)
@@ -72,6 +76,7 @@ class Encoder:
         self.max_length = max_length
         self.pooling: Pooling = pooling
         self.batch_tokens = batch_tokens
+        self.recompute: Recompute = recompute
         self.fingerprint = fingerprint
         self.dimension = int(getattr(module, "config").hidden_size)  # noqa: B009 - nn.Module hides its type
         self._dropouts = dropouts_of(module)
@@ -144,10 +149,11 @@ class Encoder:
         tokens = self.tokenize(list(rows))
         batches = plan_batches([len(ids) for ids in tokens], self.batch_tokens)
         bar = progress_bar(total=len(tokens), title="encoding", unit="text", show=progress)
+        forward = recomputed(self._forward, self.recompute, len(batches), self.device)
         parts = []
         with bar:
             for batch in batches:
-                parts.append(self._forward([tokens[row] for row in batch]))  # (B, D)
+                parts.append(forward([tokens[row] for row in batch]))  # (B, D)
                 bar.update(len(batch))
         vectors = torch.cat(parts)  # (distinct, D), in the order of the batches
         place = np.empty(len(rows), dtype=np.int64)
@@ -200,6 +206,7 @@ def load_encoder(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     batch_tokens: int = 16384,
+    recompute: Recompute = "auto",
 ) -> Encoder:
     """Load any encoder that AutoModel knows.
 
@@ -211,6 +218,7 @@ def load_encoder(
     device: by default this process's GPU where there is one.
     dtype: of the weights, by default float32 whatever the file holds.
     batch_tokens: padded tokens of one batch.
+    recompute: ``auto``, ``always`` or ``never``; see :mod:`ropg.recompute`.
 
     Raises
     ------
@@ -237,6 +245,7 @@ def load_encoder(
         max_length=max_length,
         pooling=pooling,
         batch_tokens=batch_tokens,
+        recompute=recompute,
         fingerprint=fingerprint(weights) or (f"{model}@{revision}" if revision else model),
     )
 

@@ -304,3 +304,31 @@ def test_the_real_encoder_loads_trains_and_saves(tmp_path: Path) -> None:
     other = SentenceTransformer(str(tmp_path / "model"), device="cpu")
     np.testing.assert_allclose(other.encode(texts), vectors, atol=1e-5)
     assert other.max_seq_length == 512
+
+
+def test_recomputed_gradients_are_equal_and_keep_one_batch_in_memory(tiny_bert: Path) -> None:
+    """Activations of all batches of a step together are what runs a GPU out of memory, not one batch."""
+    texts = [f"red pot {i} " + "tea " * (i % 7) for i in range(40)]
+
+    def step(recompute: str) -> tuple[torch.Tensor, int]:
+        encoder = load_encoder(
+            str(tiny_bert), device="cpu", dtype="float64", batch_tokens=24, recompute=recompute
+        )
+        saved = 0
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal saved
+            saved += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            vectors = encoder.embed(texts)
+        vectors.tanh().sum().backward()
+        return torch.cat([p.grad.flatten() for p in encoder.module.parameters()]), saved
+
+    (plain, all_saved), (again, few_saved) = step("never"), step("always")
+    torch.testing.assert_close(again, plain, rtol=0, atol=0)
+    assert all_saved > 50 * few_saved
+    torch.testing.assert_close(step("auto")[0], plain, rtol=0, atol=0)  # on a CPU: never
+    with pytest.raises(ValueError, match="recompute 'sometimes' is unknown"):
+        load_encoder(str(tiny_bert), recompute="sometimes")  # type: ignore[arg-type]
