@@ -146,7 +146,8 @@ def sort_by_score(request: Request, scores: Sequence[float] | np.ndarray) -> lis
             f"{request.name}: document {request.documents[bad].id!r} has the score {values[bad]}; "
             "check the retriever's weights (a diverged training?) and the text it reads"
         )
-    return [Ranked(request.documents[i], float(values[i])) for i in np.argsort(-values, kind="stable")]
+    order = np.argsort(-values, kind="stable")
+    return list(map(Ranked, [request.documents[i] for i in order.tolist()], values[order].tolist()))
 
 
 def _with_distinct_documents(requests: Iterable[Request]) -> Iterator[Request]:
@@ -167,7 +168,8 @@ def _with_distinct_documents(requests: Iterable[Request]) -> Iterator[Request]:
 def _distinct(request: Request) -> list[Document]:
     by_id: dict[str, Document] = {}
     for document in request.documents:
-        if by_id.setdefault(document.id, document) != document:
+        known = by_id.setdefault(document.id, document)
+        if known is not document and known != document:
             raise ValueError(
                 f"{request.name}: two different documents of the profile have the id {document.id!r}; "
                 "give them different ids, or let the source's checks skip or re-key them"

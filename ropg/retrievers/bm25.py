@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ropg.examples import Document
 from ropg.retrievers._lru import LRU
+from ropg.retrievers._terms import Terms
 from ropg.retrievers.base import (
     PROFILE_CACHE,
     RETRIEVERS,
@@ -22,6 +22,7 @@ from ropg.retrievers.base import (
 
 Variant = Literal["okapi", "lucene"]
 Tokens = Sequence[str]
+K1, B = 1.5, 0.75  # as in rank_bm25
 
 
 @RETRIEVERS.register("bm25")
@@ -37,7 +38,7 @@ class BM25(ScoringRetriever):
     profiles: then documents that hold the query's words rank *below* those that do not, and a lone
     document scores below 0. A term in exactly half of the documents adds nothing.
 
-    ``lucene`` (by bm25s, in double precision) has idf = ln(1 + (N − n + ½) / (n + ½)), never negative: a
+    ``lucene`` has idf = ln(1 + (N − n + ½) / (n + ½)), never negative: a
     document that holds a word of the query never ranks below one that holds none.
 
     The two order documents alike for one query word that is in fewer than half of the documents. They
@@ -70,49 +71,55 @@ class BM25(ScoringRetriever):
 
     def scorer(self) -> Scorer:
         """Score by BM25; a profile object that comes again is not indexed again."""
-        indices: LRU[tuple[Sequence[Document], Callable[[Tokens], np.ndarray]]] = LRU(PROFILE_CACHE)
+        indices: LRU[tuple[Sequence[Document], Callable[[str], np.ndarray]]] = LRU(PROFILE_CACHE)
+        terms = Terms(self.tokenize)
 
         def score(requests: Sequence[Request]) -> list[np.ndarray]:
-            return [index_of(request.documents)(self.tokenize(request.query)) for request in requests]
+            return [index_of(request.documents)(request.query) for request in requests]
 
-        def index_of(documents: Sequence[Document]) -> Callable[[Tokens], np.ndarray]:
+        def index_of(documents: Sequence[Document]) -> Callable[[str], np.ndarray]:
             entry = indices.get(id(documents))
             if entry is None:
-                entry = (documents, self._index([self.tokenize(self.text(d)) for d in documents]))
+                texts = [self.text(document) for document in documents]
+                index = self._okapi(texts) if self.variant == "okapi" else _lucene(terms, texts)
+                entry = (documents, index)
                 indices.put(id(documents), entry, cost=max(1, len(documents)))
             return entry[1]
 
         return score
 
-    def _index(self, corpus: list[Tokens]) -> Callable[[Tokens], np.ndarray]:
-        """A function from the query's tokens to scores (n,) over the tokenised documents."""
-        if not any(corpus):  # both libraries divide by zero without a document or without a token
+    def _okapi(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+        """A function from the query to scores (n,), by rank_bm25."""
+        from rank_bm25 import BM25Okapi
+
+        corpus = [self.tokenize(text) for text in texts]
+        if not any(corpus):  # it divides by zero without a document or without a token
             return lambda query: np.zeros(len(corpus))
-        return _okapi(corpus) if self.variant == "okapi" else _lucene(corpus)
+        index = BM25Okapi(corpus)
+
+        def scores(query: str) -> np.ndarray:
+            # a token that no document holds adds exactly 0, after a pass over all documents: spare the pass
+            return index.get_scores([token for token in self.tokenize(query) if token in index.idf])
+
+        return scores
 
 
-def _okapi(corpus: list[Tokens]) -> Callable[[Tokens], np.ndarray]:
-    from rank_bm25 import BM25Okapi
+def _lucene(terms: Terms, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """A function from the query to scores (n,), of the query's terms alone."""
+    profile, n = terms.profile(texts), len(texts)
+    mean = profile.lengths.mean() if n else 0.0
+    if mean == 0:
+        return lambda query: np.zeros(n)
+    norms = K1 * (1 - B + B * profile.lengths / mean)  # (n,)
 
-    index = BM25Okapi(corpus)
-
-    def scores(query: Tokens) -> np.ndarray:
-        # a token that no document holds adds exactly 0, after a pass over all documents: spare the pass
-        return index.get_scores([token for token in query if token in index.idf])
-
-    return scores
-
-
-def _lucene(corpus: list[Tokens]) -> Callable[[Tokens], np.ndarray]:
-    import bm25s
-
-    # it sets its logger to DEBUG, which prints lines per profile wherever the root logger has a handler
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    index = bm25s.BM25(method="lucene", k1=1.5, b=0.75, dtype="float64")
-    # the "empty token" that bm25s would add lies outside its own matrix: a query with "" would raise
-    index.index([list(tokens) for tokens in corpus], create_empty_token=False, show_progress=False)
-
-    def scores(query: Tokens) -> np.ndarray:
-        return index.get_scores_from_ids(index.get_tokens_ids(list(query)))
+    def scores(query: str) -> np.ndarray:
+        found = terms.matches(query, profile)
+        holding = np.bincount(
+            found.terms, minlength=len(found.repeats)
+        )  # (q,), documents that hold each term
+        idf = np.log1p((n - holding + 0.5) / (holding + 0.5))  # (q,)
+        saturated = found.frequencies / (found.frequencies + norms[found.documents])  # (P,)
+        weights = (found.repeats * idf)[found.terms] * saturated
+        return np.bincount(found.documents, weights=weights, minlength=n)
 
     return scores

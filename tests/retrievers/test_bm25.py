@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 
 from ropg.examples import Document, Example
-from ropg.retrievers import BM25, Request, load_retriever
+from ropg.retrievers import BM25, Request, _terms, load_retriever
 
 
 def profile(*texts: str) -> list[Document]:
@@ -127,7 +128,21 @@ def test_tokenizer_and_text_are_options() -> None:
         "bm25", variant="lucene", tokenize=lambda t: t.lower().split(), text=lambda d: d.title
     )
     assert ids(retriever.rank("tea", documents))[0] == "a"
-    # an empty token, which bm25s keeps for itself, is a token like any other
+    # an empty token is a token like any other
     assert ids(BM25("lucene", lambda t: t.split(" ")).rank("", profile("a b", "a  b", "c")))[0] == "d1"
     with pytest.raises(ValueError, match=r"bm42.*okapi, lucene"):
         BM25("bm42")
+
+
+def test_large_profiles_and_long_streams_score_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of counting depends on the size, and the memory of a stream has an end; neither shows in a score."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices("abcdefghij", k=draw.randint(0, 9))) for _ in range(60)]
+    requests = [
+        Request(" ".join(draw.choices("abcxyz", k=4)), profile(*draw.sample(texts, 12))) for _ in range(20)
+    ]
+    expected = list(BM25("lucene").rank_stream(requests))
+    monkeypatch.setattr(_terms, "DENSE", 0)
+    assert list(BM25("lucene").rank_stream(requests)) == expected
+    monkeypatch.setattr(_terms, "CACHE", 30)  # forgets several times
+    assert list(BM25("lucene").rank_stream(requests)) == expected
