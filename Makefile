@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run sample reviews test test-slow lint format install clean
+.PHONY: help run sample reviews bench test test-slow lint format install clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ reviews: $(READY)  ## the same on one file of real reviews: make reviews FILE=pa
 	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=rspg_pre
 	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=rspg_post
 	$(BIN)/python evaluate.py experiment=reviews 'data.path="$(FILE)"'
+
+bench: $(READY)  ## speed and memory against the straightforward way, as ratios (python -m benchmarks NAME for one)
+	$(BIN)/python -m benchmarks
 
 test: $(READY)  ## the tests (under ten minutes on two cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile

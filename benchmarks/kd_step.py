@@ -1,0 +1,84 @@
+"""One ROPG-KD step, 8 queries with 16 documents each: all documents padded to the longest, or like with like."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.dense import MODEL
+from benchmarks.measure import Outcome, alternate
+from benchmarks.texts import HOTELS, Reviews
+from ropg.objectives import distillation_loss
+from ropg.retrievers.encoder import Encoder, load_encoder
+from ropg.training import TrainingRow, bi_encoder_scorer
+
+QUERIES, DOCUMENTS, MAX_LENGTH = 8, 16, 512
+
+
+def rows_of(n: int) -> list[TrainingRow]:
+    """Queries with candidates and made-up rewards."""
+    reviews, draw = Reviews(0, HOTELS), torch.Generator().manual_seed(0)
+    rows = []
+    for i in range(n):
+        rewards = torch.rand(DOCUMENTS, generator=draw).tolist()
+        documents = tuple(f"{reviews.title()} {reviews.text()}" for _ in range(DOCUMENTS))
+        rows.append(
+            TrainingRow(
+                f"q{i}", reviews.text(), documents, rewards, [0.0] * DOCUMENTS, range(1, DOCUMENTS + 1), 0.0
+            )
+        )
+    return rows
+
+
+def gradient(encoder: Encoder) -> torch.Tensor:
+    """All gradients as one vector."""
+    return torch.cat([p.grad.flatten() for p in encoder.module.parameters() if p.grad is not None])
+
+
+def straightforward(encoder: Encoder, rows: list[TrainingRow]) -> None:
+    """Queries in one batch, documents in another, each padded to its longest text."""
+
+    def embed(texts: list[str]) -> torch.Tensor:
+        batch = encoder.tokenizer(
+            texts, padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="pt"
+        )
+        hidden = encoder.module(**batch).last_hidden_state
+        mask = batch["attention_mask"][:, :, None]
+        return (hidden * mask).sum(dim=1) / mask.sum(dim=1)
+
+    encoder.module.zero_grad()
+    queries = embed([row.query for row in rows])  # (B, D)
+    documents = embed([text for row in rows for text in row.documents]).view(len(rows), DOCUMENTS, -1)
+    _loss((queries[:, None] * documents).sum(dim=-1), rows).backward()
+
+
+def ours(encoder: Encoder, rows: list[TrainingRow]) -> None:
+    """The project's scorer."""
+    encoder.module.zero_grad()
+    _loss(bi_encoder_scorer(encoder)(rows), rows).backward()
+
+
+def _loss(scores: torch.Tensor, rows: list[TrainingRow]) -> torch.Tensor:
+    rewards = torch.tensor([row.rewards for row in rows])
+    return distillation_loss(scores, rewards, torch.ones_like(rewards, dtype=torch.bool), 2.0, 0.1)
+
+
+def run(pairs: int = 3) -> Outcome:
+    """Compare one step's gradient."""
+    encoder = load_encoder(MODEL, max_length=MAX_LENGTH, batch_tokens=4096, device="cpu")
+    rows = rows_of(QUERIES)
+    straightforward(encoder, rows)
+    wanted = gradient(encoder)
+    ours(encoder, rows)
+    torch.testing.assert_close(gradient(encoder), wanted, atol=1e-5, rtol=1e-3)
+    slow, fast = alternate(lambda: straightforward(encoder, rows), lambda: ours(encoder, rows), pairs)
+    texts = [text for row in rows for text in row.documents]
+    lengths = [len(ids) for ids in encoder.tokenize(texts)]
+    return Outcome(
+        "kd_step",
+        f"ROPG-KD step, {QUERIES} queries x {DOCUMENTS} hotel reviews, against padding to the longest",
+        slow,
+        fast,
+        at_least=3,
+        checked="gradients equal (1e-5)",
+        limit=f"padded tokens / tokens of the straightforward way: {max(lengths) * len(lengths) / sum(lengths):.1f}",
+    )

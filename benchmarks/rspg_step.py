@@ -1,0 +1,71 @@
+"""One RSPG step: six prompts of mixed length, each padded to 1024 tokens, or to the windows that it needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from benchmarks.dense import MODEL
+from benchmarks.kd_step import gradient
+from benchmarks.measure import Outcome, alternate
+from benchmarks.texts import HOTELS, Reviews
+from rspg.inputs import SelectorInput, encode
+from rspg.objectives import selection_loss
+from rspg.scorer import Scorer, SelectionRow
+
+MAX_LENGTH = 1024
+
+
+def pool_prompts() -> list[SelectorInput]:
+    """What six retrievers give one input: no document, one, and up to four, with an answer."""
+    reviews = Reviews(0, HOTELS)
+    x = reviews.text()
+    counts = (0, 1, 2, 3, 4, 4)
+    return [
+        SelectorInput(" ".join([*(reviews.text() for _ in range(n)), x])[:4000], reviews.title())
+        for n in counts
+    ]
+
+
+def straightforward(scorer: Scorer, row: SelectionRow) -> None:
+    """All six prompts at the full length."""
+    scorer.module.zero_grad()
+    batch = encode(row.inputs, scorer.tokenizer, MAX_LENGTH)
+    scores = scorer.module(**batch)[None]  # (1, R)
+    _loss(scores, row).backward()
+
+
+def ours(scorer: Scorer, row: SelectionRow) -> None:
+    """The project's scorer."""
+    scorer.module.zero_grad()
+    _loss(scorer.score_rows([row]), row).backward()
+
+
+def _loss(scores: torch.Tensor, row: SelectionRow) -> torch.Tensor:
+    rewards = torch.tensor([row.rewards])
+    return selection_loss(scores, rewards, torch.ones_like(rewards, dtype=torch.bool), target_temperature=0.1)
+
+
+def run(pairs: int = 3) -> Outcome:
+    """Compare one step's gradient."""
+    scorer = Scorer.from_encoder(
+        MODEL, reads="post", attention_window=64, max_length=MAX_LENGTH, batch_tokens=4096, device="cpu"
+    )
+    inputs = pool_prompts()
+    rewards = np.random.default_rng(0).random(len(inputs)).tolist()
+    row = SelectionRow("q", tuple(inputs), tuple(rewards), (0,) * 6, tuple(range(1, 7)), 0.0)
+    straightforward(scorer, row)
+    wanted = gradient(scorer)
+    ours(scorer, row)
+    torch.testing.assert_close(gradient(scorer), wanted, atol=1e-5, rtol=1e-3)
+    slow, fast = alternate(lambda: straightforward(scorer, row), lambda: ours(scorer, row), pairs)
+    lengths = [int(n) for n in encode(inputs, scorer.tokenizer)["attention_mask"].sum(dim=1)]
+    return Outcome(
+        "rspg_step",
+        f"RSPG step, six prompts of {min(lengths)} to {max(lengths)} tokens, against padding to {MAX_LENGTH}",
+        slow,
+        fast,
+        at_least=3,
+        checked="gradients equal (1e-5)",
+        limit=f"padded tokens / tokens of the straightforward way: {6 * MAX_LENGTH / sum(lengths):.1f}",
+    )
