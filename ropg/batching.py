@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def plan_batches(lengths: Sequence[int], max_tokens: int, max_batch: int | None = None) -> list[list[int]]:
+def plan_batches(
+    lengths: Sequence[int],
+    max_tokens: int,
+    max_batch: int | None = None,
+    units: Sequence[Sequence[int]] | None = None,
+) -> list[list[int]]:
     """Group texts of like length into batches whose padded size keeps to a token budget.
 
     The longest come first, so that what does not fit into memory shows at the start; ties keep the order
@@ -17,6 +22,8 @@ def plan_batches(lengths: Sequence[int], max_tokens: int, max_batch: int | None 
     lengths: tokens of each text; of a prompt, the tokens to be generated included.
     max_tokens: the largest padded size of a batch, in tokens.
     max_batch: the largest number of texts in a batch, None for any.
+    units: texts that belong together (indices into ``lengths``, each in one unit); they come one after another,
+        and are parted only where a batch is full. By default each text is a unit.
 
     Returns lists of indices into ``lengths``; together they name every index once, and they depend on
     nothing but the arguments. Raises ValueError for a limit below one.
@@ -25,14 +32,24 @@ def plan_batches(lengths: Sequence[int], max_tokens: int, max_batch: int | None 
     [[1, 3], [2, 0, 4]]
     >>> plan_batches([40, 2], max_tokens=10, max_batch=4)
     [[0], [1]]
+    >>> plan_batches([5, 9, 9, 4], max_tokens=18, units=[[0, 1], [2], [3]])
+    [[1, 0], [2, 3]]
     """
     if max_tokens < 1 or (max_batch is not None and max_batch < 1):
         raise ValueError(f"batch_tokens ({max_tokens}) and max_batch_size ({max_batch}) must be at least 1")
+
+    def place(index: int) -> tuple[int, int]:
+        return -lengths[index], index
+
+    ordered = sorted(
+        (sorted(unit, key=place) for unit in units or [[i] for i in range(len(lengths))]),
+        key=lambda u: place(u[0]),
+    )
     batches: list[list[int]] = []
     longest = 0
-    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        full = not batches or len(batches[-1]) == max_batch or (len(batches[-1]) + 1) * longest > max_tokens
-        if full:
+    for index in (index for unit in ordered for index in unit):
+        longest = max(longest, lengths[index])
+        if not batches or len(batches[-1]) == max_batch or (len(batches[-1]) + 1) * longest > max_tokens:
             batches.append([])
             longest = lengths[index]
         batches[-1].append(index)

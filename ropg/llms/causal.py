@@ -10,6 +10,7 @@ from typing import Any
 from ropg.llms import LLMS
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
+from ropg.llms.prefixes import prefix_groups, prefix_lengths
 from ropg.text import well_formed
 
 
@@ -17,7 +18,9 @@ from ropg.text import well_formed
 class CausalLLM(LocalLLM):
     """A decoder-only model; see :class:`ropg.llms.local.LocalLLM` for the options.
 
-    Batches are padded on the left, so that every prompt ends where its answer begins.
+    Batches are padded on the left, so that every prompt ends where its answer begins. What prompts of a batch have in
+    common at their start (a review that many users retrieve, a chat template) is read once, as is what the beams of a
+    prompt have in common.
 
     The likelihood of a target is that of its tokens without an end-of-sequence token (a base model ends
     its answer with a stop string). Prompt and target are tokenised as one text, joined by a space where
@@ -99,6 +102,41 @@ class CausalLLM(LocalLLM):
                     f"prompt and target {index} have {len(prompt)} + {len(target)} tokens, over the {limit} "
                     f"positions of {self.files.name!r}"
                 )
+
+    def _units(self, encoded: Sequence[list[int]]) -> list[Sequence[int]] | None:
+        """Prompts that begin alike."""
+        return [group.members for group in prefix_groups(encoded, self.max_batch_size)]
+
+    def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
+        """What ``generate`` reads: with a cache of what several prompts begin with, where that is worth a pass."""
+        groups = prefix_groups(encoded, len(encoded))
+        lengths = prefix_lengths(list(map(len, encoded)), groups, self.num_beams)
+        if lengths is None:
+            return self._pad(encoded)
+        prefixes = [encoded[group.members[0]][:read] for group, read in zip(groups, lengths, strict=True)]
+        group_of = {i: number for number, group in enumerate(groups) for i in group.members}
+        return self._continued(encoded, prefixes, [group_of[i] for i in range(len(encoded))])
+
+    def _continued(
+        self, encoded: Sequence[list[int]], prefixes: Sequence[list[int]], group_of: Sequence[int]
+    ) -> dict[str, Any]:
+        """Read each prefix once; then each prompt is its prefix's cache, and the rest after it."""
+        import torch
+        from transformers import DynamicCache
+
+        model, read = self.model, self._pad(prefixes)  # (groups, P)
+        names = inspect.signature(model.forward).parameters
+        cached = "cache" if "cache" in names else "past_key_values"  # transformers renamed it
+        positions = (read["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
+        keep = {"logits_to_keep": 1} if self._keeps_logits else {}
+        cache = DynamicCache()
+        with torch.inference_mode():
+            model(**read, position_ids=positions, use_cache=True, **{cached: cache}, **keep)
+            rows = torch.tensor(group_of, device=self.device)  # (prompts,)
+            cache.batch_select_indices(rows.repeat_interleave(self.num_beams))
+        rest = self._pad([ids[len(prefixes[group]) :] for ids, group in zip(encoded, group_of, strict=True)])
+        joined = {name: torch.cat([read[name][rows], rest[name]], dim=1) for name in read}  # (prompts, P + S)
+        return {**joined, cached: cache}
 
     def _new_text_starts(self, prompt_width: int) -> int:
         return prompt_width

@@ -180,11 +180,13 @@ class LocalLLM(BatchedLLM):
 
         Raises PromptTooLong before anything is generated.
         """
-        return self._plan_lengths([len(ids) + self.max_new_tokens for ids in self._encode_checked(prompts)])
+        encoded = self._encode_checked(prompts)
+        padded = [(len(ids) + self.max_new_tokens) * self.num_beams for ids in encoded]
+        return plan_batches(padded, self.batch_tokens, self.max_batch_size, self._units(encoded))
 
-    def _plan_lengths(self, lengths: Sequence[int]) -> list[list[int]]:
-        padded = [length * self.num_beams for length in lengths]
-        return plan_batches(padded, self.batch_tokens, self.max_batch_size)
+    def _units(self, encoded: Sequence[list[int]]) -> list[Sequence[int]] | None:
+        """Prompts that are best answered together; None where it is all the same."""
+        return None
 
     def _encode_checked(self, prompts: Sequence[str]) -> list[list[int]]:
         encoded = self.encode(prompts)
@@ -236,7 +238,7 @@ class LocalLLM(BatchedLLM):
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
         model = self.model
-        inputs = self._pad(encoded)
+        inputs = self._inputs(encoded)
         start = self._new_text_starts(inputs["input_ids"].shape[1])
         finite = decoding.FiniteLogits()
         criteria = [StopStrings(self.stop, self._decode, start, self._completes)] if self.stop else []
@@ -271,6 +273,10 @@ class LocalLLM(BatchedLLM):
         # clean_up_tokenization_spaces would move punctuation about: the text is the model's own
         text = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return str(text)
+
+    def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
+        """What ``generate`` reads of a batch."""
+        return self._pad(encoded)
 
     def _pad(self, encoded: Sequence[list[int]]) -> dict[str, Tensor]:
         """Token ids and attention mask, both (prompts, longest prompt), padded on the family's side."""
