@@ -12,7 +12,16 @@ from pathlib import Path
 
 from benchmarks.measure import in_own_process, run_by_name
 
-NAMES = ("start", "stored", "bm25", "dense", "kd_step", "rspg_step")
+NAMES = (
+    "start",
+    "stored",
+    "bm25",
+    "dense",
+    "kd_step",
+    "rspg_step",
+    "feedback_t5",
+    "feedback_prefix",
+)
 
 
 def main() -> int:
