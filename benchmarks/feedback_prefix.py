@@ -62,11 +62,10 @@ def raw_seconds(llm: Any, prompts: Sequence[str], texts: Sequence[str]) -> float
         forward = (
             min(seconds(lambda: model(ids, use_cache=True, logits_to_keep=1)) for _ in range(3)) / ids.numel()
         )
-        length = cache.get_seq_length()
 
         def step() -> None:
             model(ids[:, -1:], past_key_values=cache, use_cache=True)
-            cache.crop(length)
+            cache.crop(-1)
 
         decode = min(seconds(step) for _ in range(5)) / rows
     return read * forward + new * decode
