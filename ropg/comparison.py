@@ -170,7 +170,9 @@ def run_of(config: Config, name: str, finished: Sequence[tuple[Path, dict[str, A
     if not (Path(named) / "model").is_dir():
         raise Refused(f"models.{name}={named}: there is no trained model in that folder")
     method = load_config(Path(named)).method
-    if name in ("ropg_rl", "ropg_kd", *SELECTORS) and (method.reads is not None) != (name in SELECTORS):
+    papers = ("ropg_rl", "ropg_kd", *SELECTORS)
+    other_kind = (method.reads is not None) != (name in SELECTORS)
+    if name in papers and (other_kind or (method.name in papers and method.name != name)):
         kind = "retriever" if method.reads is None else "selector"
         raise Refused(f"models.{name}={named}: that is the run of a {kind}, {method.name}")
     return Path(named)

@@ -288,3 +288,12 @@ def test_a_pool_that_is_the_same_is_not_called_another(undated, capsys):
     settings, _ = undated
     evaluate(settings("selector.pool=[recency,bm25,initial]", "evaluation.systems=[none,rspg_pre]"))
     assert "was trained with the pool" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "run"), [("rspg_post", "rspg_pre"), ("ropg_kd", "ropg_rl"), ("ropg_rl", "rspg_pre")]
+)
+def test_a_run_of_another_method_is_refused(house, tmp_path, name, run):
+    """A row called RSPG-Post that holds Pre's choices, or KD's that holds RL's, looks like any other row."""
+    with pytest.raises(Refused, match=f"that is the run of a .*, {run}"):
+        evaluated(house, tmp_path, ("none", name), f"models.{name}={house.runs[run]}")
