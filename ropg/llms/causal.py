@@ -104,8 +104,13 @@ class CausalLLM(LocalLLM):
                 )
 
     def _units(self, encoded: Sequence[list[int]]) -> list[Sequence[int]] | None:
-        """Prompts that begin alike."""
-        return [group.members for group in prefix_groups(encoded, self.max_batch_size)]
+        """Prompts that begin alike, where that saves more tokens than padding them to the longest costs."""
+        units: list[Sequence[int]] = []
+        for group in prefix_groups(encoded, self.max_batch_size):
+            lengths = [len(encoded[i]) for i in group.members]
+            apart = sum(max(lengths) - length for length in lengths) > group.saved
+            units += [[i] for i in group.members] if apart else [group.members]
+        return units
 
     def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
         """What ``generate`` reads: with a cache of what several prompts begin with, where that is worth a pass."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 CACHE = 10_000_000  # tokens kept, of 4 bytes each
-DENSE = 1 << 22  # cells of a table of frequencies up to which counting beats sorting
+DENSE = 1 << 22  # cells of a table of frequencies (32 MiB); what needs more is sorted instead
 
 
 class Profile(NamedTuple):
@@ -85,7 +85,7 @@ class Terms:
         if found is None:
             tokens = self._tokenize(text)
             found = np.fromiter(map(self._numbers.__getitem__, tokens), dtype=np.int32, count=len(tokens))
-            if self._room < 0:  # begun anew: to know which is the oldest would cost more than reading again
+            if self._room < 0:  # begun anew: to know which is the oldest would cost something at every visit
                 self._known.clear()
                 self._room = CACHE
             self._room -= len(tokens) + 16

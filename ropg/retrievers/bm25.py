@@ -114,9 +114,8 @@ def _lucene(terms: Terms, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
 
     def scores(query: str) -> np.ndarray:
         found = terms.matches(query, profile)
-        holding = np.bincount(
-            found.terms, minlength=len(found.repeats)
-        )  # (q,), documents that hold each term
+        # documents that hold each term: (q,)
+        holding = np.bincount(found.terms, minlength=len(found.repeats))
         idf = np.log1p((n - holding + 0.5) / (holding + 0.5))  # (q,)
         saturated = found.frequencies / (found.frequencies + norms[found.documents])  # (P,)
         weights = (found.repeats * idf)[found.terms] * saturated
