@@ -29,6 +29,7 @@ from rspg.inputs import Reads
 from rspg.members import able_members, build_members, check_pool, pin_pool, refuse_other_runs, resolve_runs
 from rspg.pool import Member, PoolTable, rank_pool, read_pool
 from rspg.scorer import Scorer, SelectionRow
+from rspg.selector import say_cut
 
 
 def train(config: Config) -> Path:
@@ -158,25 +159,13 @@ def selection_rows(table: PoolTable, scorer: Scorer, task: Any) -> list[Selectio
     return rows
 
 
-def count_cut(table: PoolTable, rows: Sequence[SelectionRow]) -> int:
-    """How many of the rows' inputs are not the whole of what the LLM read and wrote."""
-    readings = [reading for q in np.flatnonzero(table.scored) for reading in table.readings[q]]
-    inputs = [one for row in rows for one in row.inputs]
-    return sum(
-        not one.prompt.endswith(r.prompt) or (one.text is not None and one.text != (r.text or ""))
-        for r, one in zip(readings, inputs, strict=True)
-    )
-
-
 def fit(config: Config, task: Any, scorer: Scorer, tables: Mapping[str, PoolTable], folder: Path) -> Any:
     """Train the selector on the pool's rewards; the best weights by dev expected reward are kept."""
     rows = {split: selection_rows(tables[split], scorer, task) for split in ("train", "dev")}
     for split, found in rows.items():
-        if cut := count_cut(tables[split], found):
-            say(
-                "train",
-                f"{split}: {cut} prompts or answers are cut to selector.max_length={scorer.max_length}",
-            )
+        table = tables[split]
+        readings = [table.readings[q] for q in np.flatnonzero(table.scored)]
+        say_cut(f"train, {split}", scorer, readings, [row.inputs for row in found])
     flat = sum(max(row.rewards) == min(row.rewards) for row in rows["train"])
     say("train", f"{len(rows['train'])} inputs, {flat} of them without a difference between the retrievers")
     scorer.train_mode(config.selector.dropout)

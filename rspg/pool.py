@@ -19,6 +19,7 @@ from ropg.feedback.generation import generate_missing
 from ropg.feedback.likelihood import likelihoods_missing
 from ropg.feedback.store import GenerationStore
 from ropg.retrievers import Ranked
+from ropg.tasks.budget import CUTS, count_cuts
 from rspg.qpp import PREDICTORS
 
 
@@ -54,7 +55,7 @@ class PoolTable:
     readings: (Q,) tuples of R. rewards: (Q, R) Eval of each text, NaN where an example has no target.
     predictions: query performance predictor -> (Q, R).
     counts: ``examples``, ``without_target``, ``empty_rankings``, ``prompts``, ``distinct_prompts``,
-    ``unparsed``, ``truncated_answers``, ``trimmed_prompts``, ``dropped_documents``.
+    ``unparsed``, ``truncated_answers``, and those of :func:`ropg.tasks.budget.count_cuts`.
     llm_calls: texts generated just now.
     """
 
@@ -152,7 +153,7 @@ def rank_pool(
         raise ValueError(
             f"example {next(i for i in ids if ids.count(i) > 1)!r} comes twice; ids must be unique"
         )
-    counts = dict.fromkeys(("empty_rankings", "trimmed_prompts", "dropped_documents"), 0)
+    counts = dict.fromkeys(("empty_rankings", *CUTS), 0)
     predictions = {name: np.zeros((len(ids), len(names))) for name in PREDICTORS}
     columns = []
     for column, member in enumerate(members):
@@ -209,8 +210,7 @@ def read_one(
         example.input, top, tokenizer=llm.count_tokens, max_tokens=llm.max_input_tokens
     )
     if counts is not None:
-        counts["trimmed_prompts"] += prompt.trimmed
-        counts["dropped_documents"] += prompt.dropped
+        count_cuts(counts, prompt)
     kept = set(prompt.kept_ids)
     return Reading(member.name, tuple(top), tuple(d for d in top if d.id in kept), prompt.text)
 

@@ -11,14 +11,16 @@ In five lines::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ropg.console import say
 from ropg.examples import Document, Example
+from rspg.inputs import SelectorInput
 from rspg.objectives import selection_log_probs
 from rspg.pool import Member, PoolTable, Reading, read_one
 from rspg.scorer import Scorer
@@ -65,7 +67,7 @@ class Selector:
             prompts = list(dict.fromkeys(reading.prompt for reading in readings))
             texts = dict(zip(prompts, self.llm.generate(prompts), strict=True))
             readings = [replace(r, text=texts[r.prompt]) for r in readings]
-        scores = score(self.scorer, self.task, [example.input], [tuple(readings)])  # (1, R)
+        scores = score(self.scorer, [self.scorer.read(self.task, example.input, readings)])  # (1, R)
         probabilities = selection_log_probs(
             scores, torch.ones_like(scores, dtype=torch.bool), self.temperature
         )
@@ -87,17 +89,35 @@ class Selector:
         return read_one(member, example, ranking, self.task, self.llm, self.k)
 
 
-def score(
-    scorer: Scorer, task: Any, inputs: Sequence[str], readings: Sequence[Sequence[Reading]]
-) -> torch.Tensor:
-    """Selection scores of every member of a pool on every input, without gradient. -> (Q, R)"""
-    read = [
-        selector_input
-        for x, members in zip(inputs, readings, strict=True)
-        for selector_input in scorer.read(task, x, members)
-    ]
+def score(scorer: Scorer, inputs: Sequence[Sequence[SelectorInput]]) -> torch.Tensor:
+    """Selection scores of what the scorer reads of every member for every input, without gradient. -> (Q, R)"""
     with torch.no_grad():
-        return scorer.scores(read).float().cpu().reshape(len(inputs), -1)
+        scores = scorer.scores([one for members in inputs for one in members])
+    return scores.float().cpu().reshape(len(inputs), -1)
+
+
+def say_cut(
+    stage: str,
+    scorer: Scorer,
+    readings: Iterable[Sequence[Reading]],
+    inputs: Iterable[Sequence[SelectorInput]],
+) -> None:
+    """Say how many inputs of a selector are not the whole of what the LLM read and wrote."""
+    pairs = [
+        pair
+        for members, read in zip(readings, inputs, strict=True)
+        for pair in zip(members, read, strict=True)
+    ]
+    cut = sum(
+        not read.prompt.endswith(reading.prompt)
+        or (read.text is not None and read.text != (reading.text or ""))
+        for reading, read in pairs
+    )
+    if cut:
+        say(
+            stage,
+            f"{cut} of {len(pairs)} prompts or answers are cut to selector.max_length={scorer.max_length}",
+        )
 
 
 def first_best(scores: torch.Tensor) -> list[int]:
@@ -114,7 +134,9 @@ def choose(scorer: Scorer, task: Any, table: PoolTable) -> list[int]:
     """The member that a selector picks for every example of a pool's table. -> Q indices"""
     if not table.example_ids:
         return []
-    return first_best(score(scorer, task, table.inputs, table.readings))
+    read = [scorer.read(task, x, members) for x, members in zip(table.inputs, table.readings, strict=True)]
+    say_cut("choose", scorer, table.readings, read)
+    return first_best(score(scorer, read))
 
 
 def load_selector(run: str | Path, llm: Any = None) -> Selector:
@@ -122,8 +144,8 @@ def load_selector(run: str | Path, llm: Any = None) -> Selector:
 
     ``llm``: another object with ``generate``, ``count_tokens`` and ``max_input_tokens``.
 
-    Raises :class:`ropg.runs.RunError` where the folder is no run of a selector, is not finished, or where a
-    trained member of its pool is not where it was.
+    Raises :class:`ropg.runs.RunError` where the folder is no run of a selector, holds no trained model yet, or where
+    a trained member of its pool is not where it was.
     """
     from ropg import build
     from ropg.runs import RunError, load_config

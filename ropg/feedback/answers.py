@@ -12,13 +12,15 @@ from ropg.feedback.generation import GenerationReport, generate_missing
 from ropg.feedback.store import GenerationStore
 from ropg.llms import LLM
 from ropg.tasks import Task
+from ropg.tasks.budget import CUTS, count_cuts
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Raw generated texts by example id, the documents that stood in each prompt, and counts.
 
-    Counts: ``examples``, ``unparsed``, ``truncated_answers``, ``trimmed_prompts``, ``dropped_documents``.
+    Counts: ``examples``, ``unparsed``, ``truncated_answers``, and those of
+    :func:`ropg.tasks.budget.count_cuts`.
     """
 
     texts: dict[str, str]
@@ -45,7 +47,7 @@ def generate_answers(
     """
     prompts: list[str] = []
     kept_ids: dict[str, tuple[str, ...]] = {}
-    counts = {"examples": len(examples), "trimmed_prompts": 0, "dropped_documents": 0}
+    counts = {"examples": len(examples)} | dict.fromkeys(CUTS, 0)
     for index in tqdm(
         range(len(examples)), desc="prompts", unit=" examples", disable=not progress, delay=2.0
     ):
@@ -62,8 +64,7 @@ def generate_answers(
         )
         prompts.append(prompt.text)
         kept_ids[example.id] = tuple(prompt.kept_ids)
-        counts["trimmed_prompts"] += prompt.trimmed
-        counts["dropped_documents"] += prompt.dropped
+        count_cuts(counts, prompt)
     report = generate_missing(llm, prompts, store, progress=progress, description=description)
     counts["unparsed"] = sum(not task.is_parsed(text) for text in report.texts)
     counts["truncated_answers"] = sum(r is not None and r.finish_reason == "length" for r in report.records)

@@ -23,6 +23,7 @@ from ropg.feedback.store import GenerationStore
 from ropg.feedback.tables import ExampleTable
 from ropg.llms import LLM
 from ropg.tasks import Task
+from ropg.tasks.budget import CUTS, count_cuts
 from ropg.tasks.metrics import LIKELIHOOD
 
 Eval = Literal["metric", "likelihood"]
@@ -107,7 +108,7 @@ def score_candidates(
     exp(mean log-probability per token of y), which generates nothing. Examples without a target are
     skipped and counted. Counts: ``rows``, ``examples``, ``skipped_no_target``, ``unparsed`` (answers that
     the task's parser cannot read), ``truncated_answers`` (cut off by the limit of new tokens),
-    ``trimmed_prompts`` and ``dropped_documents`` (by the token budget).
+    ``trimmed_prompts``, ``shortened_documents`` and ``dropped_documents`` (by the token budget).
 
     Raises ValueError, naming the record, before any LLM call where the task does not know a target or a
     candidate is not in its profile; after it, where a reward is not a number in [0, 1].
@@ -175,7 +176,7 @@ def _build_prompts(
     progress: bool,
 ) -> tuple[list[_Asked], dict[str, int]]:
     asked: list[_Asked] = []
-    cut = {"trimmed_prompts": 0, "dropped_documents": 0}
+    cut = dict.fromkeys(CUTS, 0)
     for example_id in tqdm(example_ids, desc="prompts", unit=" examples", disable=not progress, delay=2.0):
         example = examples[found[example_id]]
         ids = candidates.rows(example_id).document_ids
@@ -183,8 +184,7 @@ def _build_prompts(
             prompt = task.build_prompt(
                 example.input, [document], tokenizer=llm.count_tokens, max_tokens=llm.max_input_tokens
             )
-            cut["trimmed_prompts"] += prompt.trimmed
-            cut["dropped_documents"] += prompt.dropped
+            count_cuts(cut, prompt)
             asked.append(_Asked(example_id, document.id, prompt.text, str(example.target)))
     return asked, cut
 

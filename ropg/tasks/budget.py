@@ -34,13 +34,30 @@ class Prompt:
     """A prompt and what became of the documents.
 
     text: the prompt. kept_ids: documents in it, in rank order. dropped: documents that did not fit.
-    trimmed: whether x itself was shortened.
+    trimmed: whether x itself was shortened. shortened: documents in it whose text was cut.
     """
 
     text: str
     kept_ids: tuple[str, ...]
     dropped: int = 0
     trimmed: bool = False
+    shortened: int = 0
+
+
+#: What :func:`count_cuts` counts.
+CUTS = ("trimmed_prompts", "shortened_documents", "dropped_documents")
+
+
+def count_cuts(counts: dict[str, int], prompt: Prompt) -> None:
+    """Add what the token budget cut from a prompt.
+
+    >>> counts = dict.fromkeys(CUTS, 0)
+    >>> count_cuts(counts, Prompt("…", ("a",), dropped=2, trimmed=True))
+    >>> counts
+    {'trimmed_prompts': 1, 'shortened_documents': 0, 'dropped_documents': 2}
+    """
+    for name, cut in zip(CUTS, (prompt.trimmed, prompt.shortened, prompt.dropped), strict=True):
+        counts[name] += cut
 
 
 class Ruler:
@@ -237,10 +254,12 @@ def fit(
             stacklevel=3,
         )
     fitted = _fit_documents(template, question, documents, entries, ruler, max_tokens)
+    n = fitted[1]
+    shortened = sum(text != entry for text, entry in zip(fitted[2], whole, strict=False))
     if fits_alone:
-        return Prompt(fitted[0], ids[: fitted[1]], len(ids) - fitted[1])
+        return Prompt(fitted[0], ids[:n], len(ids) - n, shortened=shortened)
     best = _give_back(template, question_whole, question, documents, fitted, ruler, max_tokens)
-    return Prompt(best, ids[: fitted[1]], len(ids) - fitted[1], trimmed=True)
+    return Prompt(best, ids[:n], len(ids) - n, trimmed=True, shortened=shortened)
 
 
 def _trim(question: Question, limit: int, ruler: Ruler) -> Question | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ropg.examples import Document, Example
+from ropg.tasks.budget import Prompt
 
 
 class Answer(NamedTuple):
@@ -70,13 +71,6 @@ class FakeLLM:
         time.sleep(self.sleep)
 
 
-class BuiltPrompt(NamedTuple):
-    text: str
-    kept_ids: tuple[str, ...]
-    dropped: int
-    trimmed: bool
-
-
 class FakeTask:
     """Rewards are the number that the fake LLM writes; the target "Horror" is unknown."""
 
@@ -91,12 +85,10 @@ class FakeTask:
     def document_text(self, document: Document) -> str:
         return f"{document.title} {document.text}"
 
-    def build_prompt(self, input, documents, tokenizer=None, max_tokens=None) -> BuiltPrompt:
+    def build_prompt(self, input, documents, tokenizer=None, max_tokens=None) -> Prompt:
         kept = [d for d in documents if tokenizer is None or tokenizer(d.text) <= max_tokens]
         text = "\n".join([*(d.text for d in kept), input])
-        return BuiltPrompt(
-            text, tuple(d.id for d in kept), len(documents) - len(kept), len(kept) < len(documents)
-        )
+        return Prompt(text, tuple(d.id for d in kept), len(documents) - len(kept), len(kept) < len(documents))
 
     def is_parsed(self, output: str) -> bool:
         return not output.startswith("0.0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 import subprocess
 import sys
@@ -405,4 +406,9 @@ def test_what_the_selector_cannot_read_is_counted(house, tmp_path, capsys, lengt
     """Prompts longer than max_length lose text of the profile: said, not silent."""
     more = [UNTRAINED, "optim.epochs=1", f"selector.max_length={length}", "method=rspg_pre"]
     train(house.settings(*more, folder=tmp_path))
-    assert (f"are cut to selector.max_length={length}" in capsys.readouterr().out) == cut
+    said = capsys.readouterr().out
+    for stage in ("train, train", "train, dev", "choose"):  # choose: for the held-out users
+        assert (
+            bool(re.search(rf"\[{stage}\] \d+ of \d+ prompts or answers are cut to .*={length}\n", said))
+            == cut
+        )

@@ -89,7 +89,7 @@ def test_body_before_title_and_equal_shares() -> None:
         '"ta tb" is the title for "a1 a2", and "tc" is the title for "b1", and "td" is the title for '
         f'"c1 c2 c3 c4 c5". {INSTRUCTION}x'
     )
-    assert prompt == Prompt(prompt.text, ("a", "b", "c"), 0, False)
+    assert prompt == Prompt(prompt.text, ("a", "b", "c"), 0, False, shortened=2)  # a and c
 
 
 def test_lowest_rank_is_dropped_and_counted() -> None:
