@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +31,7 @@ from ropg.runs import (
     read_json,
     slug,
 )
-from ropg.splits import say_findings
+from ropg.splits import load_splits, say_findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
     from ropg.evaluation import evaluate_systems, write_results
 
     check_file_names(config.evaluation.systems)
+    if config.retrieval.k < 1:
+        raise Refused(f"retrieval.k={config.retrieval.k}: a prompt takes at least one document")
     task = build.build_task(config)
     llm = build.build_llm(config, task)
     examples = heldout_examples(config)
@@ -106,6 +110,8 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
 
 def check_file_names(names: Sequence[str]) -> None:
     """Refuse systems whose predictions could not be written, or only over those of another."""
+    if not names:
+        raise Refused("evaluation.systems is empty; it names what is compared, such as [none,bm25,initial]")
     if len(set(names)) < len(names):
         raise Refused(f"system names must be distinct: {', '.join(names)}")
     files = [slug(name) for name in names]
@@ -140,9 +146,10 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
 
     A system is trained where ``models`` has its name, as it has the paper's, or a finished run is of that
     method; so a new method needs no word here. Where a run was made with another task, data, LLM, wording or
-    initial encoder, that is said.
+    initial encoder, or its data has changed, that is said.
     """
     found: dict[str, Path] = {}
+    fingerprints: dict[str, dict[str, str]] = {}
     newest = finished_runs(config)
     # of selectors those with this pool come first: one trained without ROPG's models is for its own column
     newest.sort(key=lambda run: is_selector(run[0]) and not same_pool(run[0], config))
@@ -156,7 +163,31 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
         say("evaluate", f"{name}: {found[name]}")
         for line in unlike(config, task, found[name]):
             say("evaluate", f"{name} was trained with another {line}")
+        if changed := changed_splits(found[name], fingerprints):
+            say(
+                "evaluate",
+                f"{name} was trained on other data: {', '.join(changed)} changed since; train again",
+            )
     return found
+
+
+def changed_splits(run: Path, known: dict[str, dict[str, str]]) -> list[str]:
+    """The splits of a run whose examples are not those that it was made with; none where its data is gone.
+
+    known: fingerprints of the splits by configuration, filled here: runs mostly share their data.
+    """
+    if not (run / "data.json").exists():
+        return []
+    config = load_config(run)
+    key = repr((config.data, config.task.name, config.method.reads is None))
+    if key not in known:
+        known[key] = {}
+        with contextlib.suppress(ValueError, OSError), contextlib.redirect_stdout(io.StringIO()):
+            known[key] = {
+                name: build.examples_fingerprint(part) for name, part in load_splits(config).items()
+            }
+    before = read_json(run / "data.json", "train again")
+    return [name for name, now in known[key].items() if before.get(name) != now]
 
 
 def run_of(config: Config, name: str, finished: Sequence[tuple[Path, dict[str, Any]]]) -> Path | None:

@@ -52,7 +52,7 @@ def write_outputs(
         write_predictions(folder / "predictions", slug(name), task.name, outcome.predictions)
     settings = config.evaluation
     labels = {name: outcome.label for name, outcome in evaluation.outcomes.items()}
-    title = f"{task.name}: personalized by {len(labels)} systems, k = {evaluation.k}"
+    title = f"{task.name}: personalized by {len(labels)} system{'s' if len(labels) != 1 else ''}, k = {evaluation.k}"
     table = results_table(evaluation.results, labels=labels, alpha=settings.alpha, correct=settings.holm)
     seeds = seed_rows([s for _, s in finished_runs(config) if "trained" in s["heldout"]])
     parts = [f"# {title}", data_note(config)]
@@ -137,5 +137,13 @@ def learning_records(runs: Mapping[str, Path], labels: Mapping[str, str]) -> dic
     kept = {
         name: run for name, run in runs.items() if name in labels and load_config(run).method.reads is None
     }
-    logs = {labels[name]: run / "metrics.jsonl" for name, run in kept.items()}
-    return {label: read_metrics(path) for label, path in logs.items() if path.exists()}
+    return {labels[name]: curve_of(run) for name, run in kept.items() if (run / "metrics.jsonl").exists()}
+
+
+def curve_of(run: Path) -> list[dict[str, Any]]:
+    """The evaluation records of a run; none, which is said, where its file is gone or cannot be read."""
+    try:
+        return read_metrics(run / "metrics.jsonl")
+    except (OSError, ValueError) as error:
+        say("report", f"learning curve left out: {run / 'metrics.jsonl'} cannot be read ({error})")
+        return []

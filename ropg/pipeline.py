@@ -124,7 +124,7 @@ def train(config: Config) -> Path:
 def is_finished(config: Config, folder: Path) -> bool:
     """Whether nothing is left to do in this run, which is said then. Raises RunError for a damaged summary."""
     summary = folder / "summary.json"
-    if not summary.exists() or config.stage != "all":
+    if not (summary.exists() and (folder / "model").is_dir()) or config.stage != "all":
         return False
     read_json(summary, "delete this file, and the same command writes it again")
     say("done", f"{folder} is finished already; delete it, or name another run.dir, to train again")

@@ -83,5 +83,5 @@ class Registry:
     def _message(self, name: str) -> str:
         known = sorted(self._factories)
         near = difflib.get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else "."
         return f"unknown {self.kind} {name!r}{hint} Known: {', '.join(known)}."

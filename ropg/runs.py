@@ -33,7 +33,14 @@ EVALUATION = (
     "evaluation.split",
     "selector.pool",
 )
-_DECIDES_NOTHING = ("cache_dir", "batch_tokens", "recompute", "device", "checkpoint_seconds")
+_DECIDES_NOTHING = (
+    "cache_dir",
+    "batch_tokens",
+    "max_batch_size",
+    "recompute",
+    "device",
+    "checkpoint_seconds",
+)
 
 
 class RunError(ValueError):

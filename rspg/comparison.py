@@ -16,14 +16,14 @@ import ropg.comparison
 from ropg.comparison import Comparison, is_selector, no_run
 from ropg.configuration import Config
 from ropg.console import counts, say
-from ropg.evaluation.plots import learning_curves, read_metrics
+from ropg.evaluation.plots import learning_curves
 from ropg.evaluation.report import Grid, Picture, Section, Text
 from ropg.evaluation.systems import System
 from ropg.evaluation.table_text import markdown_grid
 from ropg.evaluation.tables import LABELS
 from ropg.examples import Document, Example
 from ropg.files import write_json
-from ropg.outputs import Extra
+from ropg.outputs import Extra, curve_of
 from ropg.runs import DECIDES_SELECTOR, RunError, decisive, finished_runs, load_config, read_json
 from rspg.heldout import outcome_of
 from rspg.members import able_members, build_members, check_pool, pinned_pool, pool_runs
@@ -185,7 +185,7 @@ class Selectors:
         sections = list(selection_sections(whole, without, **options, alpha=alpha))
         sections.insert(3, Section(by_metric.title, blocks(by_metric)))
         curves = {
-            LABELS.get(name, name): read_metrics(comparison.runs[name] / "metrics.jsonl")
+            LABELS.get(name, name): curve_of(comparison.runs[name])
             for name in self.choices["with"]
             if (comparison.runs[name] / "metrics.jsonl").exists()
         }

@@ -16,10 +16,12 @@ from ropg.evaluation.tables import LABELS
 from ropg.examples import Example
 from ropg.files import write_json
 from ropg.models import fingerprint
+from ropg.registry import UnknownName
 from ropg.runs import RunError, finished_runs, read_json
 from rspg.pool import Member
 
 POOL_FILE = "pool.json"
+TRAINED = "ropg_rl, ropg_kd"
 
 
 def check_pool(config: Config) -> None:
@@ -34,7 +36,10 @@ def check_pool(config: Config) -> None:
         if name in selectors:
             raise Refused(f"selector.pool has {name}, which is a selector itself; leave it out")
         if name not in methods:
-            build.takes_encoder("dense" if name == "initial" else name, config)  # refuses an unknown name
+            try:
+                build.takes_encoder("dense" if name == "initial" else name, config)
+            except UnknownName as error:
+                raise Refused(f"selector.pool: {error} Or initial, or a trained one: {TRAINED}") from error
 
 
 def pool_runs(config: Config, names: Sequence[str]) -> tuple[dict[str, Path], list[str]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -281,9 +282,9 @@ class Scorer:
                 loaded: Any = SelectorModel.from_pretrained(
                     folder, local_files_only=True, output_loading_info=True
                 )
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             raise FileNotFoundError(
-                f"the selector in {folder} is not complete; {_REMEDY} ({error})"
+                f"the selector in {folder} is not complete ({error}); {_AGAIN}"
             ) from error
         model, info = loaded
         if info["missing_keys"]:
@@ -349,6 +350,7 @@ class Scorer:
             setattr(module, attribute, probability if on else 0.0)
 
 
+_AGAIN = "delete that folder, and the command that trained it writes it again from its checkpoints"
 _REMEDY = "give the folder that Scorer.save wrote: model/ of a run of method=rspg_pre or method=rspg_post"
 
 

@@ -30,6 +30,7 @@ _POOLING_KEYS = {
 
 def load_transformer(model: str, weights: str, *, local: bool) -> tuple[Any, PreTrainedTokenizerBase]:
     """Load a transformer without its pooler, and its tokenizer; ``model`` is its name in messages."""
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     # False, rather than unset: for a model with code of its own, transformers would stop and ask
@@ -52,6 +53,11 @@ def load_transformer(model: str, weights: str, *, local: bool) -> tuple[Any, Pre
                 if "add_pooling_layer" not in str(error):
                     raise
                 module, info = AutoModel.from_pretrained(weights, **options)
+    except SafetensorError as error:
+        raise FileNotFoundError(
+            f"the weights of encoder {model!r} are damaged ({error}); fetch it again, or, if it is a run's model/, "
+            "delete that folder, and the command that trained it writes it again from its checkpoints"
+        ) from error
     except OSError as error:
         raise FileNotFoundError(
             f"encoder {model!r} could not be loaded: it is no complete model folder here, and no model of "

@@ -119,8 +119,8 @@ def test_without_ropg_by_a_selector_of_that_pool(house, smaller, capsys):
 def test_the_best_fixed_retriever_of_the_pool(house, smaller):
     """The strongest simple baseline must not vanish because one of two selectors had a smaller pool."""
     folder, own = smaller
-    named = (f"models.rspg_pre={own}", f"models.rspg_post={house.runs['rspg_post']}")
-    where = evaluated(house, folder, ("none", "rspg_pre", "rspg_post"), *named)
+    named = (f"models.rspg_post={own}", f"models.rspg_pre={house.runs['rspg_pre']}")
+    where = evaluated(house, folder, ("none", "rspg_post", "rspg_pre"), *named)  # the smaller one comes first
     assert "best_fixed" in selections(told(where))
 
 
@@ -297,3 +297,67 @@ def test_a_run_of_another_method_is_refused(house, tmp_path, name, run):
     """A row called RSPG-Post that holds Pre's choices, or KD's that holds RL's, looks like any other row."""
     with pytest.raises(Refused, match=f"that is the run of a .*, {run}"):
         evaluated(house, tmp_path, ("none", name), f"models.{name}={house.runs[run]}")
+
+
+def test_data_that_changed_since_the_training_is_said(house, tmp_path, capsys):
+    """Held-out users that a run was trained on make a fine table of nothing."""
+    root = files.write_lamp(tmp_path / "lamp", 4, {"train": 4, "dev": 2, "test": 3})
+    more = (f"data.root={root}", "optim.epochs=1")
+    train(house.settings("method=ropg_kd", *more, folder=tmp_path))
+    evaluated(house, tmp_path, ("none", "ropg_kd"), *more)
+    assert "other data" not in capsys.readouterr().out
+    for part in ("questions", "outputs"):
+        (train_file,) = root.rglob(f"train_{part}.json")
+        (test_file,) = root.rglob(f"test_{part}.json")
+        both = train_file.read_bytes(), test_file.read_bytes()
+        test_file.write_bytes(both[0])
+        train_file.write_bytes(both[1])
+    evaluated(house, tmp_path, ("none", "ropg_kd"), *more)
+    assert "ropg_kd was trained on other data: train, heldout changed since" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["rspg_post", "ropg_kd"])
+def test_a_damaged_model_is_named_and_written_again(house, tmp_path, asked, name):
+    """A full disk cuts a file of weights: the remedy that the message names must work."""
+    runs = house.copy(tmp_path)
+    weights = runs[name] / "model" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:1000])
+    with pytest.raises(FileNotFoundError, match=r"delete that folder, and the command") as refused:
+        evaluated(house, tmp_path, ("none", name))
+    assert str(weights.parent) in str(refused.value)
+    shutil.rmtree(weights.parent)
+    train(house.settings(f"method={name}", folder=tmp_path))
+    assert weights.read_bytes() == whole
+    assert not asked
+
+
+def test_a_curve_that_cannot_be_read_costs_no_table(house, tmp_path, capsys):
+    """All answers are there; one optional picture must not lose them."""
+    runs = house.copy(tmp_path)
+    for name, damage in (("rspg_post", b"\xff\n"), ("ropg_kd", b"{nothing\n{}\n")):
+        with (runs[name] / "metrics.jsonl").open("ab") as log:
+            log.write(damage)
+    where = evaluated(house, tmp_path, ("none", "bm25", "ropg_kd", "rspg_post"))
+    said = capsys.readouterr().out
+    for name in ("rspg_post", "ropg_kd"):
+        assert f"learning curve left out: {runs[name] / 'metrics.jsonl'} cannot be read" in said
+    assert systems(where) == {"none", "bm25", "ropg_kd", "rspg_post"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("retrieval.k=0", "retrieval.k=0: a prompt takes at least one document"),
+        ("evaluation.systems=[]", r"evaluation\.systems is empty"),
+        (
+            "selector.pool=[none,foo]",
+            r"selector\.pool: unknown retriever 'foo'\. Known: bm25, .* Or initial, or a trained",
+        ),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_refused_before_the_llm_works(house, tmp_path, asked, wrong, message):
+    """After an hour of answers, the same words come an hour late."""
+    with pytest.raises(Refused, match=message):
+        evaluated(house, tmp_path, ("none", "bm25"), f"store.dir={tmp_path / 'empty'}", wrong)
+    assert not asked
