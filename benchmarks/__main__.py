@@ -34,11 +34,16 @@ def main() -> int:
     unknown = [name for name in chosen.names if name not in NAMES]
     if unknown or chosen.pairs < 1:
         parser.error(f"there is no benchmark {', '.join(unknown)}" if unknown else "--pairs is at least 1")
-    outcomes = []
+    outcomes, failed = [], []
     for name in chosen.names or NAMES:
         started = time.perf_counter()
         print(f"{name} …", end=" ", flush=True)
-        outcome, _, _ = in_own_process(run_by_name, name, chosen.pairs)
+        try:
+            outcome, _, _ = in_own_process(run_by_name, name, chosen.pairs)
+        except RuntimeError as error:
+            failed.append(name)
+            print(f"FAILED: {error}")
+            continue
         outcomes.append(outcome)
         mark = "" if outcome.reached else "  BELOW"
         print(
@@ -49,10 +54,12 @@ def main() -> int:
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(
-        json.dumps({"machine": machine, "benchmarks": [o.record() for o in outcomes]}, indent=1)
+        json.dumps(
+            {"machine": machine, "benchmarks": [o.record() for o in outcomes], "failed": failed}, indent=1
+        )
     )
     print(f"written to {chosen.out}")
-    return 0 if all(outcome.reached for outcome in outcomes) else 1
+    return 0 if not failed and all(outcome.reached for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

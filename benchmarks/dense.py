@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from benchmarks.measure import Outcome, alternate
+from benchmarks.measure import Outcome, alternate, seconds
 from benchmarks.texts import CLOTHES, Reviews
 from ropg.retrievers import Request
 from ropg.retrievers.base import document_text
@@ -25,21 +25,24 @@ def time_split(users: int, times: int) -> list[Request]:
     return requests
 
 
+def padded_vectors(encoder: Encoder, texts: list[str]) -> torch.Tensor:
+    """Mean-pooled vectors of texts in one batch, padded to the longest: (N, D)."""
+    batch = encoder.tokenizer(
+        texts, padding=True, truncation=True, max_length=encoder.max_length, return_tensors="pt"
+    )
+    hidden = encoder.module(**batch).last_hidden_state
+    mask = batch["attention_mask"][:, :, None]
+    return (hidden * mask).sum(dim=1) / mask.sum(dim=1)
+
+
 @torch.inference_mode()
 def straightforward(encoder: Encoder, requests: list[Request]) -> list[list[float]]:
-    """Each profile on its own, in batches of 16, padded to the longest."""
-
-    def embed(texts: list[str]) -> torch.Tensor:
-        batch = encoder.tokenizer(texts, padding=True, truncation=True, max_length=128, return_tensors="pt")
-        hidden = encoder.module(**batch).last_hidden_state
-        mask = batch["attention_mask"][:, :, None]
-        return (hidden * mask).sum(dim=1) / mask.sum(dim=1)
-
+    """Each profile on its own, in batches of 16."""
     found = []
     for request in requests:
         texts = [document_text(d) for d in request.documents]
-        vectors = torch.cat([embed(texts[i : i + 16]) for i in range(0, len(texts), 16)])
-        scores = vectors @ embed([request.query])[0]
+        vectors = torch.cat([padded_vectors(encoder, texts[i : i + 16]) for i in range(0, len(texts), 16)])
+        scores = vectors @ padded_vectors(encoder, [request.query])[0]
         found.append(sorted(scores.tolist(), reverse=True))
     return found
 
@@ -72,8 +75,6 @@ def run(pairs: int = 3) -> Outcome:
 
 def ideal_seconds(encoder: Encoder, tokens: int) -> float:
     """How long the encoder takes for this many tokens in one batch of equal lengths after another."""
-    from benchmarks.measure import seconds
-
     ids = torch.randint(1000, 20_000, (64, 64), device=encoder.device)
     with torch.inference_mode():
         once = min(

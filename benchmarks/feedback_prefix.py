@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.llms import check_equal, in_batches, one_at_a_time
 from benchmarks.measure import Outcome, alternate, seconds
 from benchmarks.stored import new_llm
 from benchmarks.texts import CLOTHES, Reviews
-from ropg.feedback.generation import generate_missing
-from ropg.feedback.store import GenerationStore
 from ropg.llms.prefixes import prefix_groups
 
 ITEMS, REVIEWS, USERS = 3, 3, 10
@@ -29,24 +26,6 @@ def prompts_of() -> list[str]:
             x = source.text(shortest=10, longest=60)
             prompts += [f"review: {text}\ntitle: {title}\n\nreview: {x}\ntitle:" for text, title in documents]
     return prompts
-
-
-def one_at_a_time(llm: Any, prompts: Sequence[str]) -> list[str]:
-    """``generate`` for every prompt, up to the line's end."""
-    found = []
-    for prompt in prompts:
-        inputs = llm.tokenizer(prompt, return_tensors="pt")
-        with torch.inference_mode():
-            output = llm.model.generate(**inputs, generation_config=llm._settings)
-        text = llm.tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        found.append(text.split("\n")[0])
-    return found
-
-
-def ours(prompts: Sequence[str], llm: Any) -> list[str]:
-    """The feedback stage's way, into an empty store."""
-    with tempfile.TemporaryDirectory() as folder, GenerationStore(Path(folder)) as store:
-        return generate_missing(llm, prompts, store, progress=False).texts
 
 
 def raw_seconds(llm: Any, prompts: Sequence[str], texts: Sequence[str]) -> float:
@@ -75,11 +54,8 @@ def run(pairs: int = 3) -> Outcome:
     """Compare on 90 prompts."""
     prompts, llm = prompts_of(), new_llm()
     llm.generate_batch(prompts[:1])  # loads the weights
-    single, together = one_at_a_time(llm, prompts), ours(prompts, llm)
-    same = sum(a == b for a, b in zip(single, together, strict=True))
-    if same < len(prompts):
-        raise AssertionError(f"{len(prompts) - same} of {len(prompts)} answers differ")
-    slow, fast = alternate(lambda: one_at_a_time(llm, prompts), lambda: ours(prompts, llm), pairs)
+    together = check_equal(llm, prompts)
+    slow, fast = alternate(lambda: one_at_a_time(llm, prompts), lambda: in_batches(llm, prompts), pairs)
     ideal = raw_seconds(llm, prompts, together)
     return Outcome(
         "feedback_prefix",

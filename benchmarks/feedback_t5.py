@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.feedback_prefix import ours
+from benchmarks.llms import check_equal, in_batches, one_at_a_time
 from benchmarks.measure import Outcome, alternate, seconds
 from benchmarks.texts import HOTELS, Reviews, vocabulary
 from ropg.llms import load_llm
@@ -17,7 +17,7 @@ USERS, L, NEW = 4, 16, 12
 
 
 def save_t5(folder: Path) -> None:
-    """A random T5 with a word-piece tokenizer over the reviews' words."""
+    """A random T5 with a tokenizer over the reviews' words."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
@@ -55,23 +55,6 @@ def prompts_of() -> list[str]:
     return prompts
 
 
-def one_at_a_time(llm: Any, prompts: list[str]) -> list[str]:
-    """``generate`` with four beams for every prompt."""
-    found = []
-    for prompt in prompts:
-        inputs = llm.tokenizer(prompt, return_tensors="pt")
-        with torch.inference_mode():
-            output = llm.model.generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                generation_config=llm._settings,
-            )
-        found.append(
-            llm.tokenizer.decode(output[0], skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        )
-    return found
-
-
 def run(pairs: int = 3) -> Outcome:
     """Compare on 64 prompts."""
     prompts = prompts_of()
@@ -87,9 +70,8 @@ def run(pairs: int = 3) -> Outcome:
             device="cpu",
         )
         llm.generate_batch(prompts[:1])
-        if one_at_a_time(llm, prompts) != ours(prompts, llm):
-            raise AssertionError("the answers differ")
-        slow, fast = alternate(lambda: one_at_a_time(llm, prompts), lambda: ours(prompts, llm), pairs)
+        check_equal(llm, prompts)
+        slow, fast = alternate(lambda: one_at_a_time(llm, prompts), lambda: in_batches(llm, prompts), pairs)
         parameters = sum(p.numel() for p in llm.model.parameters())
         ideal = raw_seconds(llm, prompts)
     return Outcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.dense import MODEL
+from benchmarks.dense import MODEL, padded_vectors
 from benchmarks.measure import Outcome, alternate
 from benchmarks.texts import HOTELS, Reviews
 from ropg.objectives import distillation_loss
@@ -37,17 +37,11 @@ def gradient(encoder: Encoder) -> torch.Tensor:
 def straightforward(encoder: Encoder, rows: list[TrainingRow]) -> None:
     """Queries in one batch, documents in another, each padded to its longest text."""
 
-    def embed(texts: list[str]) -> torch.Tensor:
-        batch = encoder.tokenizer(
-            texts, padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="pt"
-        )
-        hidden = encoder.module(**batch).last_hidden_state
-        mask = batch["attention_mask"][:, :, None]
-        return (hidden * mask).sum(dim=1) / mask.sum(dim=1)
-
     encoder.module.zero_grad()
-    queries = embed([row.query for row in rows])  # (B, D)
-    documents = embed([text for row in rows for text in row.documents]).view(len(rows), DOCUMENTS, -1)
+    queries = padded_vectors(encoder, [row.query for row in rows])  # (B, D)
+    documents = padded_vectors(encoder, [text for row in rows for text in row.documents]).view(
+        len(rows), DOCUMENTS, -1
+    )
     _loss((queries[:, None] * documents).sum(dim=-1), rows).backward()
 
 

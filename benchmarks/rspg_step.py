@@ -19,10 +19,10 @@ MAX_LENGTH = 1024
 def pool_prompts() -> list[SelectorInput]:
     """What six retrievers give one input: no document, one, and up to four, with an answer."""
     reviews = Reviews(0, HOTELS)
-    x = reviews.text()
+    x = reviews.text(longest=50)
     counts = (0, 1, 2, 3, 4, 4)
     return [
-        SelectorInput(" ".join([*(reviews.text() for _ in range(n)), x])[:4000], reviews.title())
+        SelectorInput(" ".join([*(reviews.text(longest=50) for _ in range(n)), x]), reviews.title())
         for n in counts
     ]
 
