@@ -130,18 +130,16 @@ class CausalLLM(LocalLLM):
         from transformers import DynamicCache
 
         model, read = self.model, self._pad(prefixes)  # (groups, P)
-        names = inspect.signature(model.forward).parameters
-        cached = "cache" if "cache" in names else "past_key_values"  # transformers renamed it
         positions = (read["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
         keep = {"logits_to_keep": 1} if self._keeps_logits else {}
         cache = DynamicCache()
         with torch.inference_mode():
-            model(**read, position_ids=positions, use_cache=True, **{cached: cache}, **keep)
+            model(**read, position_ids=positions, use_cache=True, **{self._cache_name: cache}, **keep)
             rows = torch.tensor(group_of, device=self.device)  # (prompts,)
             cache.batch_select_indices(rows.repeat_interleave(self.num_beams))
         rest = self._pad([ids[len(prefixes[group]) :] for ids, group in zip(encoded, group_of, strict=True)])
         joined = {name: torch.cat([read[name][rows], rest[name]], dim=1) for name in read}  # (prompts, P + S)
-        return {**joined, cached: cache}
+        return {**joined, self._cache_name: cache}
 
     def _new_text_starts(self, prompt_width: int) -> int:
         return prompt_width

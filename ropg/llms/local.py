@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -290,6 +291,11 @@ class LocalLLM(BatchedLLM):
             ids[row, place] = torch.tensor(tokens)
             mask[row, place] = 1
         return {"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)}
+
+    @cached_property
+    def _cache_name(self) -> str:
+        """What this version of transformers calls the cache of keys and values."""
+        return "cache" if "cache" in inspect.signature(self.model.forward).parameters else "past_key_values"
 
     # What a family adds
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropg.llms import LLMS
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
 from ropg.text import well_formed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @LLMS.register("seq2seq")
@@ -48,6 +51,24 @@ class Seq2SeqLLM(LocalLLM):
         if ids[-1:] != [self.tokenizer.eos_token_id]:
             ids.append(int(self.tokenizer.eos_token_id))
         return self.encode([prompt])[0], ids
+
+    def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
+        """What ``generate`` reads: with a cache that leaves what beams of one prompt have in common where it is."""
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        class OfPrompts(DynamicCache):
+            """Keys and values of the prompts, the same for all beams of one.
+
+            Beam search follows its beams by copying their rows at every step, these too, though a prompt's rows are
+            all alike: most of the time of a batch went there.
+            """
+
+            def reorder_cache(self, beam_idx: Tensor) -> None:
+                """Beams change places only within a prompt, so nothing moves."""
+
+        if self.num_beams == 1:
+            return self._pad(encoded)
+        return {**self._pad(encoded), self._cache_name: EncoderDecoderCache(DynamicCache(), OfPrompts())}
 
     def _check_positions(self, limit: int | None) -> None:
         # T5 has relative positions and no limit; others have one for each side

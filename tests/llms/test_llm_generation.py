@@ -162,3 +162,23 @@ def test_half_a_character_does_not_stop_a_run(kind, request):
     assert llm.generate([broken]) == llm.generate([whole])
     assert llm.count_tokens(broken) == llm.count_tokens(whole)
     assert llm.log_likelihood([broken], [broken]) == llm.log_likelihood([whole], [whole])
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_answers_are_those_of_transformers_alone(kind, beams, request):
+    """Caches of our own save time; an answer that plain generate() would not give is another model's."""
+    family = {"llama": "causal", "t5": "seq2seq"}[kind]
+    llm = load_llm(
+        family, model=str(request.getfixturevalue(kind)), num_beams=beams, max_new_tokens=9, dtype="float32"
+    )
+    for prompt, answer in zip(PROMPTS[:5], llm.generate(PROMPTS[:5]), strict=True):
+        inputs = llm.tokenizer(prompt, return_tensors="pt")
+        with torch.inference_mode():
+            output = llm.model.generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                generation_config=llm.model.generation_config,
+            )
+        start = inputs["input_ids"].shape[1] if family == "causal" else 1
+        assert answer == llm.tokenizer.decode(output[0, start:], skip_special_tokens=True)
