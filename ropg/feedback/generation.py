@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tqdm import tqdm
 
 from ropg.feedback.keys import generation_key
 from ropg.feedback.store import GenerationRecord, GenerationStore
-from ropg.llms import LLM
+from ropg.llms import LLM, Generation
 
 log = logging.getLogger(__name__)
 
@@ -94,25 +94,31 @@ def generate_missing(
     n_generated = tokens = 0
     if missing:
         store.claim_writer()
+
+    def still_missing() -> Iterator[list[str]]:
+        for batch in wanted:
+            todo = [prompt for prompt in batch if key_of[prompt] not in records]
+            if not todo:
+                continue
+            # another process may have been here since the start
+            found = store.get_many(key_of[prompt] for prompt in todo)
+            records.update(found)
+            bar.update(len(found))
+            fresh = [prompt for prompt in todo if key_of[prompt] not in found]
+            if fresh:
+                yield fresh
+
     with progress_bar(total, total - missing, description or "generate", progress and missing > 0) as bar:
         try:
-            for batch in wanted:
-                todo = [prompt for prompt in batch if key_of[prompt] not in records]
-                if not todo:
-                    continue
-                # another process may have been here since the start
-                found = store.get_many(key_of[prompt] for prompt in todo)
-                records.update(found)
-                fresh = [prompt for prompt in todo if key_of[prompt] not in found]
-                if fresh:
-                    made = _generate(llm, fresh, key_of)
-                    store.put_many(made, settings)
-                    records.update((record.key, record) for record in made)
-                    n_generated += len(made)
-                    tokens += sum(record.prompt_tokens + record.new_tokens for record in made)
-                    seconds = time.monotonic() - started
-                    bar.set_postfix_str(f"{tokens / max(seconds, 1e-9):.0f} tokens/s", refresh=False)
-                bar.update(len(todo))
+            for batch, answers in llm.answer_batches(still_missing()):
+                made = _records(llm, batch, answers, key_of)
+                store.put_many(made, settings)
+                records.update((record.key, record) for record in made)
+                n_generated += len(made)
+                tokens += sum(record.prompt_tokens + record.new_tokens for record in made)
+                seconds = time.monotonic() - started
+                bar.set_postfix_str(f"{tokens / max(seconds, 1e-9):.0f} tokens/s", refresh=False)
+                bar.update(len(made))
         except KeyboardInterrupt:
             log.warning(
                 "interrupted: %d of %d prompts are answered and stored in %s; the same command goes on there",
@@ -161,8 +167,9 @@ def progress_bar(total: int, done: int, description: str, shown: bool) -> tqdm:
     )
 
 
-def _generate(llm: LLM, prompts: list[str], key_of: dict[str, str]) -> list[GenerationRecord]:
-    answers = llm.generate_batch(prompts)
+def _records(
+    llm: LLM, prompts: Sequence[str], answers: Sequence[Generation], key_of: dict[str, str]
+) -> list[GenerationRecord]:
     if len(answers) != len(prompts):
         raise ValueError(f"{type(llm).__name__} gave {len(answers)} answers to {len(prompts)} prompts")
     now = time.time()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ropg.llms.protocol import Finished, Generation
 
 
 class BatchedLLM(ABC):
-    """``stream`` and ``generate`` on top of ``plan`` and ``generate_batch``."""
+    """``answer_batches``, ``stream`` and ``generate`` on top of ``plan`` and ``generate_batch``."""
 
     @abstractmethod
     def plan(self, prompts: Sequence[str]) -> list[list[int]]:
@@ -18,6 +18,18 @@ class BatchedLLM(ABC):
     @abstractmethod
     def generate_batch(self, prompts: Sequence[str]) -> list[Generation]:
         """The answers to exactly these prompts, in order: one planned batch."""
+
+    def answer_batches(
+        self, batches: Iterable[Sequence[str]]
+    ) -> Iterator[tuple[Sequence[str], list[Generation]]]:
+        """Yield each batch with its answers as it is finished: here one after the other.
+
+        ``batches`` is read only as fast as there is room for the next one: what decides at the last moment
+        whether a batch is still wanted is asked then. An LLM that works on several at once overrides this
+        and may finish them in another order.
+        """
+        for batch in batches:
+            yield batch, self.generate_batch(batch)
 
     def stream(self, prompts: Sequence[str]) -> Iterator[list[Finished]]:
         """Yield each batch as it is finished: (index into ``prompts``, new text, finish reason).
@@ -28,9 +40,8 @@ class BatchedLLM(ABC):
         for index, prompt in enumerate(prompts):
             places.setdefault(prompt, []).append(index)
         distinct = list(places)
-        for batch in self.plan(distinct):
-            texts = [distinct[index] for index in batch]
-            answers = self.generate_batch(texts)
+        planned = ([distinct[index] for index in batch] for batch in self.plan(distinct))
+        for texts, answers in self.answer_batches(planned):
             yield [
                 (place, answer.text, answer.finish_reason)
                 for text, answer in zip(texts, answers, strict=True)

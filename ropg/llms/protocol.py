@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -60,6 +60,11 @@ class LLM(Protocol):
 
     def generate_batch(self, prompts: Sequence[str]) -> list[Generation]:
         """The answers to exactly these prompts, in order: one planned batch."""
+
+    def answer_batches(
+        self, batches: Iterable[Sequence[str]]
+    ) -> Iterator[tuple[Sequence[str], list[Generation]]]:
+        """Each batch with its answers as it is finished, in any order; ``batches`` is read no faster than needed."""
 
     def stream(self, prompts: Sequence[str]) -> Iterator[list[Finished]]:
         """Finished batches of (index, text, finish reason)."""

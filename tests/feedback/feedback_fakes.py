@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ropg.examples import Document, Example
+from ropg.llms.base import BatchedLLM
 from ropg.tasks.budget import Prompt
 
 
@@ -25,7 +26,7 @@ def number(text: str) -> float:
 
 
 @dataclass
-class FakeLLM:
+class FakeLLM(BatchedLLM):
     """Answers depend on the whole batch, so a run that forms other batches gives other texts."""
 
     batch: int = 4
