@@ -11,6 +11,7 @@ import difflib
 import os
 import re
 import sys
+import time
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from ropg import processes
 from ropg.configuration import Config
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -49,6 +51,9 @@ def run(function: Callable[[Config], None], argv: Sequence[str] | None = None) -
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     ConfigStore.instance().store(name="schema", node=Config)
     warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
+    if not processes.is_main():  # one process talks for all
+        os.environ["TQDM_DISABLE"] = "1"
+        warnings.showwarning = lambda *_, **__: None
 
     def job(composed: DictConfig) -> None:
         with plain_errors():  # here as well: Hydra would print a line of its own first
@@ -70,6 +75,10 @@ def plain_errors() -> Iterator[None]:
         if debug:
             raise
         stop(explain(error), 2)
+    except processes.ProcessLost as error:  # the lost one, or the launcher, has said why
+        if not processes.is_main():
+            raise SystemExit(1) from error
+        stop(str(error), 1)
     except (Refused, ValueError, OSError, MemoryError, FloatingPointError, RuntimeError) as error:
         ours = type(error).__module__.partition(".")[0] in ("ropg", "rspg")
         if debug or (isinstance(error, RuntimeError) and not ours):
@@ -271,6 +280,13 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 
 
 def stop(message: str, status: int) -> typing.NoReturn:
-    """Print ``message`` to standard error and leave."""
+    """Print ``message`` to standard error and leave.
+
+    Of several processes the main one does so at once. What stops all of them alike is then said once: the launcher
+    ends the others while they wait a moment.
+    """
+    if not processes.is_main():
+        time.sleep(10)
+        message = f"process {processes.index()} of {processes.count()}: {message}"
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(status)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ropg import build
+from ropg import build, processes
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -64,7 +64,10 @@ class Extension(Protocol):
 
 
 def evaluate(config: Config, extension: Extension | None = None) -> Path:
-    """Answer every held-out example with every system; write results, predictions, tables and the report."""
+    """Answer every held-out example with every system; write results, predictions, tables and the report.
+
+    Several processes share the LLM's work; the main one writes.
+    """
     from ropg.evaluation import evaluate_systems, write_results
 
     check_file_names(config.evaluation.systems)
@@ -72,7 +75,8 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
         raise Refused(f"retrieval.k={config.retrieval.k}: a prompt takes at least one document")
     task = build.build_task(config)
     llm = build.build_llm(config, task)
-    examples = heldout_examples(config)
+    with processes.main_first():
+        examples = heldout_examples(config)
     runs = trained_runs(config, task)
     folder = evaluation_folder(config)
     with (
@@ -102,6 +106,8 @@ def evaluate(config: Config, extension: Extension | None = None) -> Path:
             resamples=config.evaluation.resamples,
             seed=config.seed,
         )
+        if not processes.is_main():
+            return folder
         extra = Extra() if extension is None else extension.outputs(comparison)
     write_results(folder / "results.json", evaluation.results)
     write_outputs(config, task, examples, evaluation, runs, calls, folder, extra)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ropg import processes
+
 
 def say(stage: str, message: str) -> None:
-    """One line for the person who waits."""
+    """One line for the person who waits; of several processes only the main one prints it."""
+    if not processes.is_main():
+        return
     print(f"[{stage}] {message}", flush=True)
 
 

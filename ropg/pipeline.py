@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from ropg import build, tables
+from ropg import build, processes, tables
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -65,10 +64,6 @@ def check(config: Config) -> None:
     build.build_settings(config)
     build.build_task(config)
     LLMS.get(config.llm.kind)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise Refused(
-            "several processes at once are not supported by these commands yet; start one without launcher"
-        )
 
 
 def same_data(task: Any, splits: Mapping[str, Sequence[Example]], folder: Path) -> dict[str, str]:
@@ -97,26 +92,30 @@ def train(config: Config) -> Path:
     check(config)
     folder = run_folder(config)
     with open_run(config, folder):
-        splits = load_splits(config)
+        with processes.main_first():
+            splits = load_splits(config)
         data = same_data(build.build_task(config), splits, folder)
-        if is_finished(config, folder):
+        if processes.agree(is_finished(config, folder)):
             return folder
         bench = prepare(config, splits)
-        write_json(folder / "data.json", data)
+        if processes.is_main():
+            write_json(folder / "data.json", data)
         queries, llm_calls = collect(bench, folder)
         if config.stage in ("rank", "feedback"):
             return folder
         fit(bench, queries, folder)
-        write_summary(
-            config,
-            bench.task,
-            bench.encoder,
-            bench.splits["heldout"],
-            queries,
-            folder,
-            llm_calls,
-            time.monotonic() - started,
-        )
+        if processes.is_main():
+            write_summary(
+                config,
+                bench.task,
+                bench.encoder,
+                bench.splits["heldout"],
+                queries,
+                folder,
+                llm_calls,
+                time.monotonic() - started,
+            )
+        processes.wait()
     say("done", f"{folder}")
     return folder
 
@@ -137,7 +136,7 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
     The calls are those of all tries of this run.
     """
     config, queries = bench.config, {}
-    store = CountingStore(Path(config.store.dir) / "generations", folder / "feedback.json")
+    store = CountingStore(Path(config.store.dir) / "generations", folder)
     with store:
         for split, examples in bench.splits.items():
             candidates, where = tables.candidates_for(config, bench.task, bench.encoder, split, examples)
@@ -153,7 +152,7 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
             say("feedback", f"{split}: {len(feedback)} rewards, {made} LLM calls; {counts(feedback.counts)}")
             if config.stage != "feedback":
                 queries[split] = join(candidates, feedback, examples, bench.task)
-    return queries, store.calls
+    return queries, store.all_calls()
 
 
 def _counted(path: Path) -> int:
@@ -170,13 +169,21 @@ def _counted(path: Path) -> int:
 class CountingStore(GenerationStore):
     """A generation store that keeps, beside it, the number of LLM calls a run has made.
 
-    It is written with every batch, so that a killed run has counted what it generated when it is resumed.
+    It is written with every batch, so that a killed run has counted what it generated when it is resumed. Each
+    of several processes counts its own, in ``feedback.json`` or ``feedback-<number>.json`` of the run folder.
     """
 
-    def __init__(self, folder: Path, count: Path) -> None:
+    def __init__(self, folder: Path, run: Path) -> None:
         super().__init__(folder)
-        self._count = count
-        self.calls = _counted(count)
+        self._run = run
+        number = processes.index()
+        self._count = run / ("feedback.json" if number == 0 else f"feedback-{number}.json")
+        self.calls = _counted(self._count)
+
+    def all_calls(self) -> int:
+        """The calls of all processes that this run has ever had, once they have come here."""
+        processes.wait()
+        return sum(_counted(path) for path in {self._count, *self._run.glob("feedback*.json")})
 
     def put_many(
         self, records: Iterable[GenerationRecord], settings: Mapping[str, Any] | None = None
@@ -235,7 +242,7 @@ def learn(
 
     tracking = config.tracking
     with wandb_tracker(
-        tracking.mode if tracking.wandb else "disabled",  # type: ignore[arg-type]
+        tracking.mode if tracking.wandb and processes.is_main() else "disabled",  # type: ignore[arg-type]
         folder=folder,
         project=tracking.project,
         name=folder.name,

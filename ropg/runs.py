@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from ropg import processes
 from ropg.configuration import Config, DataConfig
 from ropg.console import say
 from ropg.differences import differences
@@ -107,12 +108,17 @@ def slug(name: str) -> str:
 def open_run(config: Config, folder: Path, parts: tuple[str, ...] | None = None) -> Iterator[Path]:
     """Lock a run folder for this process and keep its ``config.yaml``; ``parts`` of it must stay as they were.
 
-    By default those are the parts that decide what is trained.
+    By default those are the parts that decide what is trained. Of several processes the main one holds the lock
+    for all.
 
     Raises RunError where another process holds it, or where it belongs to another configuration.
     """
     from omegaconf import OmegaConf
 
+    if not processes.is_main():
+        processes.wait()
+        yield folder
+        return
     parts = parts or decides(config)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"run.dir={folder} is a file; name a folder")
@@ -136,6 +142,7 @@ def open_run(config: Config, folder: Path, parts: tuple[str, ...] | None = None)
         else:
             write_text(kept, OmegaConf.to_yaml(OmegaConf.structured(config)))
         try:
+            processes.wait()
             yield folder
         except BaseException:
             # a first try that made nothing (a mistyped path, say) does not bind the corrected one

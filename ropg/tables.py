@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ropg import build
+from ropg import build, processes
 from ropg.configuration import Config
 from ropg.console import say
 from ropg.examples import Example
@@ -36,20 +36,24 @@ def candidate_identity(config: Config, task: Any, encoder_fingerprint: str, data
 def candidates_for(
     config: Config, task: Any, encoder: Any, split: str, examples: Sequence[Example]
 ) -> tuple[CandidateTable, Path]:
-    """The top l documents of every profile by the initial retriever, and the folder of the tables."""
+    """The top l documents of every profile by the initial retriever, and the folder of the tables.
+
+    Of several processes the main one ranks, and the others read what it wrote.
+    """
     data = build.examples_fingerprint(examples)
     identity = candidate_identity(config, task, encoder.fingerprint, data)
     folder = Path(config.store.dir) / "tables" / slug(f"{task.name}-{short_hash(identity)}")
     path = folder / f"candidates-{split}.parquet"
-    try:
-        return CandidateTable.read(path, identity), folder
-    except FileNotFoundError:
-        pass
-    except TableError as error:
-        say("rank", f"{error}; building it again")
-    retriever = build.build_retriever("dense", config, task, encoder)
-    table = build_candidates(examples, task, retriever, l=config.candidates.l, identity=identity)
-    table.write(path)
+    with processes.main_first():
+        try:
+            return CandidateTable.read(path, identity), folder
+        except FileNotFoundError:
+            pass
+        except TableError as error:
+            say("rank", f"{error}; building it again")
+        retriever = build.build_retriever("dense", config, task, encoder)
+        table = build_candidates(examples, task, retriever, l=config.candidates.l, identity=identity)
+        table.write(path)
     return table, folder
 
 
@@ -63,15 +67,24 @@ def feedback_for(
     candidates: CandidateTable,
     folder: Path,
 ) -> tuple[FeedbackTable, int]:
-    """Eval of every candidate, and the number of texts that the LLM generated for it just now."""
+    """Eval of every candidate, and the number of texts that the LLM generated for it just now.
+
+    Several processes share the prompts out, and the main one writes the table.
+    """
     identity = feedback_identity(task, candidates, llm, config.feedback.eval)  # type: ignore[arg-type]
     path = folder / f"feedback-{split}-{short_hash(identity)}.parquet"
+    found = None
     try:
-        return FeedbackTable.read(path, identity), 0
+        found = FeedbackTable.read(path, identity)
     except FileNotFoundError:
         pass
     except TableError as error:
         say("feedback", f"{error}; building it again")
+    nowhere_missing = processes.total(int(found is None)) == 0
+    if found is not None and nowhere_missing:
+        return found, 0
     table = score_candidates(examples, task, candidates, llm, store, config.feedback.eval)  # type: ignore[arg-type]
-    table.write(path)
+    if processes.is_main():
+        table.write(path)
+    processes.wait()
     return table, table.llm_calls

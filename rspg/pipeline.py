@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 import ropg.pipeline
-from ropg import build
+from ropg import build, processes
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -43,24 +43,28 @@ def train(config: Config) -> Path:
     check(config)
     folder = run_folder(config)
     with open_run(config, folder):
-        splits = load_splits(config)
+        with processes.main_first():
+            splits = load_splits(config)
         task = build.build_task(config)
         data = same_data(task, splits, folder)
         refuse_other_runs(config, folder)
-        if is_finished(config, folder):
+        if processes.agree(is_finished(config, folder)):
             return folder
         require_golds(splits)
         names, runs = resolve_runs(config, folder)
         scorer = build_scorer(config)  # before the LLM's hours, for what cannot be built
         members = able_members(build_members(config, task, names, runs), task, splits["train"])
-        pin_pool(folder, [member.name for member in members], runs)
-        write_json(folder / "data.json", data)
+        if processes.is_main():
+            pin_pool(folder, [member.name for member in members], runs)
+            write_json(folder / "data.json", data)
         tables, llm_calls = collect(config, task, members, splits, folder)
         del members  # their encoders make room for the selector
         if config.stage in ("rank", "feedback"):
             return folder
         fit(config, task, scorer, tables, folder)
-        write_summary(config, task, scorer, tables, folder, llm_calls, time.monotonic() - started)
+        if processes.is_main():
+            write_summary(config, task, scorer, tables, folder, llm_calls, time.monotonic() - started)
+        processes.wait()
     say("done", f"{folder}")
     return folder
 
@@ -98,7 +102,7 @@ def collect(
     """
     llm = build.build_llm(config, task)
     tables = {}
-    store = CountingStore(Path(config.store.dir) / "generations", folder / "feedback.json")
+    store = CountingStore(Path(config.store.dir) / "generations", folder)
     with store:
         for split, examples in splits.items():
             if config.stage == "rank":
@@ -119,7 +123,7 @@ def collect(
             )
             say("pool", f"{split}: {table.llm_calls} LLM calls; {counts(table.counts)}")
             tables[split] = table
-    return tables, store.calls
+    return tables, store.all_calls()
 
 
 def build_scorer(config: Config) -> Scorer:

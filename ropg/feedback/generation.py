@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from ropg.feedback.keys import generation_key
+from ropg import processes
+from ropg.feedback.keys import digest, generation_key
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.llms import LLM, Generation
 
@@ -75,7 +76,9 @@ def generate_missing(
     batch that other runs filled in part only the missing prompts are generated. An LLM whose answers are
     all there is never asked, so its weights stay unloaded.
 
-    ``shard=(i, n)`` generates every n-th planned batch from the i-th on; n processes together do all.
+    ``shard=(i, n)`` generates every n-th planned batch from the i-th on; n processes together do all. Without
+    it the processes of a launcher (:mod:`ropg.processes`) share the batches out, wait for each other and all
+    return everything; ``n_generated`` then counts what all of them made.
 
     Raises whatever the LLM raises; nothing of that batch is stored. After an interrupt the same call goes
     on where it stopped.
@@ -83,6 +86,10 @@ def generate_missing(
     started = time.monotonic()
     distinct = list(dict.fromkeys(prompts))
     batches = planned_batches(llm, distinct)
+    together = shard is None and processes.count() > 1
+    if together:
+        processes.require_same(digest(distinct), "prompts")
+        shard = (processes.index(), processes.count())
     if shard is not None:
         batches = batches[_checked(shard)[0] :: shard[1]]
     settings = {"identity": dict(llm.identity), "decoding": dict(llm.decoding)}
@@ -127,6 +134,10 @@ def generate_missing(
                 store.folder,
             )
             raise
+    if together:
+        processes.wait()
+        records.update(store.get_many(key for key in key_of.values() if key not in records))
+        n_generated = processes.total(n_generated)
     answered = [records[key_of[prompt]] for prompt in distinct if key_of[prompt] in records]
     return GenerationReport(
         records=tuple(records.get(key_of[prompt]) for prompt in prompts),

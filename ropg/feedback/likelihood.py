@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ropg import processes
 from ropg.feedback.generation import planned_batches, progress_bar
-from ropg.feedback.keys import likelihood_key
+from ropg.feedback.keys import digest, likelihood_key
 from ropg.feedback.store import GenerationStore
 from ropg.llms import LLM
 
@@ -23,7 +24,8 @@ def likelihoods_missing(
 ) -> tuple[list[str], list[float], int]:
     """Keys and mean log-probabilities per token of each (prompt, target), and how many the LLM computed.
 
-    Batches are planned over all distinct pairs and committed whole, as in ``generate_missing``.
+    Batches are planned over all distinct pairs, committed whole, and shared out among the processes of a launcher,
+    as in ``generate_missing``.
 
     Raises ValueError, naming the prompt's beginning, for a value that is not a log-probability; nothing
     of that batch is stored.
@@ -31,13 +33,18 @@ def likelihoods_missing(
     distinct = list(dict.fromkeys(pairs))
     key_of = {pair: likelihood_key(llm.identity, *pair) for pair in distinct}
     batches = planned_batches(llm, [prompt for prompt, _ in distinct])
+    together = processes.count() > 1
+    if together:
+        processes.require_same(digest(list(key_of.values())), "pairs of prompt and target")
+        batches = batches[processes.index() :: processes.count()]
+    mine = [distinct[index] for batch in batches for index in batch]
     settings = {"identity": dict(llm.identity)}
     values = store.get_likelihoods(key_of.values())
-    missing = sum(key_of[pair] not in values for pair in distinct)
+    missing = sum(key_of[pair] not in values for pair in mine)
     if missing:
         store.claim_writer()
     with progress_bar(
-        len(distinct), len(distinct) - missing, description or "likelihood", progress and missing > 0
+        len(mine), len(mine) - missing, description or "likelihood", progress and missing > 0
     ) as bar:
         for batch in batches:
             todo = [distinct[index] for index in batch if key_of[distinct[index]] not in values]
@@ -48,6 +55,10 @@ def likelihoods_missing(
             store.put_likelihoods(made, settings)
             values.update(made)
             bar.update(len(todo))
+    if together:
+        processes.wait()
+        values.update(store.get_likelihoods(key for key in key_of.values() if key not in values))
+        missing = processes.total(missing)
     keys = [key_of[pair] for pair in pairs]
     return keys, [values[key] for key in keys], missing
 

@@ -9,12 +9,14 @@ since it wants one forward pass through itself, while a scoring function calls t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast, reduce
 from torch import Tensor, nn
+
+from ropg import processes
 
 
 class Processes:
@@ -42,6 +44,15 @@ class Processes:
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of the tensors that all processes pass."""
         return reduce(tensor, reduction="sum") if self.count > 1 else tensor
+
+    def sum_numbers(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """The sum of each number over all processes; one without rows passes none."""
+        if self.count == 1:
+            return dict(numbers)
+        names = processes.agree(list(numbers))  # the main process always has rows
+        values = [float(numbers.get(name, 0.0)) for name in names]
+        summed = self.sum(torch.tensor(values, dtype=torch.float64, device=self.device))
+        return dict(zip(names, summed.tolist(), strict=True))
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its sum over all processes; a missing one counts as 0."""

@@ -124,9 +124,9 @@ class Stepper:
             (loss * (len(part) / len(rows))).backward()
             total += loss.detach().double() * (len(part) / len(rows))
             for name, value in numbers.items():
-                logs[name] = logs.get(name, 0.0) + float(value) * (len(part) / len(share))
+                logs[name] = logs.get(name, 0.0) + float(value) * (len(part) / len(rows))
         self._processes.sum_gradients(self.parameters)
-        return float(self._processes.sum(total)), logs
+        return float(self._processes.sum(total)), self._processes.sum_numbers(logs)
 
     def _loss(self, batch: ScoreBatch, rows: Sequence[Row]) -> tuple[Tensor, Mapping[str, float]]:
         try:
