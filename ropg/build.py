@@ -61,6 +61,7 @@ def build_llm(config: Config, task: Any) -> Any:
     from ropg.llms import load_llm
 
     llm = config.llm
+    attention = {} if llm.attention == "auto" else {"attention": llm.attention}  # an LLM elsewhere has none
     stop = llm.stop if llm.stop is not None else list(task.stop)
     return load_llm(
         llm.kind,
@@ -75,6 +76,7 @@ def build_llm(config: Config, task: Any) -> Any:
         stop=stop,
         batch_tokens=llm.batch_tokens,
         max_batch_size=llm.max_batch_size,
+        **attention,
         **llm.options,
     )
 
@@ -89,6 +91,9 @@ def build_encoder(config: Config, model: str | Path | None = None) -> Any:
         max_length=encoder.max_length,
         batch_tokens=encoder.batch_tokens,
         recompute=encoder.recompute,  # type: ignore[arg-type]  # checked there
+        attention=encoder.attention,
+        gradient_checkpointing=encoder.gradient_checkpointing,
+        compile=encoder.compile,
     )
 
 

@@ -55,6 +55,7 @@ class LlmConfig:
     template: str = "pattern"  # the prompt template this model reads best
     chat_template: bool = False
     dtype: str = "auto"
+    attention: str = "auto"  # auto (transformers' choice) | sdpa | eager | flash_attention_2
     device: str | None = None
     num_beams: int = 4
     max_input_tokens: int = 512
@@ -74,6 +75,11 @@ class EncoderConfig:
     batch_tokens: int = 16384  # per forward pass, padding included
     # auto | always | never: training in the memory of one such pass, for a second one; auto: on a GPU
     recompute: str = "auto"
+    attention: str = "auto"  # auto (transformers' choice) | sdpa | eager
+    gradient_checkpointing: bool = (
+        False  # training in the activations of one layer, for a second forward pass
+    )
+    compile: bool = False  # torch.compile while training
     dropout: bool = False  # while training; True brings back the model's own probabilities
 
 
@@ -127,6 +133,7 @@ class SelectorConfig:
     layers: int | None = None  # the first N; None: all
     batch_tokens: int = 16384  # per forward pass, padding included
     recompute: str = "auto"  # as encoder.recompute
+    gradient_checkpointing: bool = False  # as encoder.gradient_checkpointing
     dropout: bool = False  # while training
     names: bool = False  # whether it also reads which retriever it is
     pool: list[str] = field(

@@ -39,6 +39,9 @@ _DECIDES_NOTHING = (
     "batch_tokens",
     "max_batch_size",
     "recompute",
+    "attention",
+    "gradient_checkpointing",
+    "compile",
     "device",
     "checkpoint_seconds",
 )

@@ -138,6 +138,7 @@ def build_scorer(config: Config) -> Scorer:
         with_names=selector.names,
         batch_tokens=selector.batch_tokens,
         recompute=selector.recompute,  # type: ignore[arg-type]  # checked by the scorer
+        gradient_checkpointing=selector.gradient_checkpointing,
         seed=config.seed,
     )
 

@@ -21,7 +21,7 @@ from ropg.batching import plan_batches
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 from ropg.recompute import Recompute, check_recompute, recomputed
 from ropg.retrievers._encoder_files import replaced_folder, transformer_folder
-from ropg.retrievers.encoder import dropouts_of
+from ropg.retrievers.encoder import checkpoint_layers, dropouts_of
 from ropg.tasks.base import Task
 from ropg.training.rows import check_lengths
 from rspg.inputs import (
@@ -102,6 +102,7 @@ class Scorer:
         with_names: bool = False,
         batch_tokens: int = 16384,
         recompute: Recompute = "auto",
+        gradient_checkpointing: bool = False,
         fingerprint: str = "",
     ) -> None:
         check_recompute(recompute)
@@ -130,6 +131,8 @@ class Scorer:
         self.fingerprint = fingerprint
         self._dropouts = dropouts_of(model)
         self._set_dropout(False)
+        if gradient_checkpointing:
+            checkpoint_layers(model)
 
     @classmethod
     def from_encoder(
@@ -143,6 +146,7 @@ class Scorer:
         with_names: bool = False,
         batch_tokens: int = 16384,
         recompute: Recompute = "auto",
+        gradient_checkpointing: bool = False,
         seed: int = 0,
         device: str | torch.device | None = None,
     ) -> Scorer:
@@ -152,6 +156,7 @@ class Scorer:
         ----------
         encoder, attention_window, layers, max_length, seed: as :meth:`SelectorModel.from_encoder`.
         reads, with_names, batch_tokens, recompute: as the attributes.
+        gradient_checkpointing: as :func:`ropg.retrievers.encoder.load_encoder`.
         device: by default this process's GPU where there is one.
 
         Raises FileNotFoundError where nothing of that name can be loaded, ValueError for wrong options.
@@ -174,6 +179,7 @@ class Scorer:
             with_names=with_names,
             batch_tokens=batch_tokens,
             recompute=recompute,
+            gradient_checkpointing=gradient_checkpointing,
             fingerprint=f"{origin}|layers={config.num_hidden_layers}|window={window}|seed={seed}",
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ropg.hardware import attention_options, computes_in_bf16, require_attention
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 
 if TYPE_CHECKING:
@@ -76,11 +77,7 @@ def resolve_dtype(dtype: str, device: str) -> str:
     """ "auto": bfloat16 on a GPU that computes in it, else float32."""
     if dtype != "auto":
         return dtype
-    if not device.startswith("cuda"):
-        return "float32"
-    import torch
-
-    return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    return "bfloat16" if computes_in_bf16(device) else "float32"
 
 
 def load_tokenizer(files: ModelFiles, padding_side: str) -> PreTrainedTokenizerBase:
@@ -123,7 +120,9 @@ def load_config(files: ModelFiles) -> Any:
         )
 
 
-def load_weights(auto_class: Any, files: ModelFiles, dtype: torch.dtype, device: str) -> PreTrainedModel:
+def load_weights(
+    auto_class: Any, files: ModelFiles, dtype: torch.dtype, device: str, attention: str = "auto"
+) -> PreTrainedModel:
     """The model on its device, frozen and in evaluation mode. Prints one line.
 
     Raises ValueError when the files lack weights that the model needs: it would answer at random.
@@ -140,6 +139,7 @@ def load_weights(auto_class: Any, files: ModelFiles, dtype: torch.dtype, device:
             dtype=dtype,
             trust_remote_code=False,
             output_loading_info=True,
+            **attention_options(attention),
             **places,
         )
     missing = sorted(info["missing_keys"])
@@ -148,4 +148,5 @@ def load_weights(auto_class: Any, files: ModelFiles, dtype: torch.dtype, device:
             f"model {files.name!r} lacks {len(missing)} of its weights ({', '.join(missing[:3])}, ...): it "
             f"is not a whole {type(model).__name__}"
         )
+    require_attention(model, attention)
     return model.requires_grad_(False).eval()

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ropg.batching import plan_batches
+from ropg.hardware import check_attention
 from ropg.llms import batching, decoding, loading
 from ropg.llms.base import BatchedLLM
 from ropg.llms.protocol import Generation, PromptTooLong
@@ -23,7 +24,7 @@ Pair = tuple[list[int], list[int]]  # token ids of a prompt and of the target af
 
 _OPTIONS = (
     "revision, gguf_file, chat_template, num_beams, max_new_tokens, max_input_tokens, stop, batch_tokens, "
-    "max_batch_size, device, dtype"
+    "max_batch_size, device, dtype, attention"
 )
 
 
@@ -47,6 +48,7 @@ class LocalLLM(BatchedLLM):
     max_batch_size: prompts in a batch.
     device: "auto" is this process's GPU if there is one.
     dtype: "auto" is bfloat16 on a GPU that has it, else float32.
+    attention: "auto" (transformers' choice), "sdpa", "eager" or "flash_attention_2".
 
     Raises ValueError for options that ask for sampling, that do not exist or that contradict each other,
     and FileNotFoundError for a model that is named by a path and is not there.
@@ -70,6 +72,7 @@ class LocalLLM(BatchedLLM):
         max_batch_size: int = 32,
         device: str | None = "auto",
         dtype: str = "auto",
+        attention: str = "auto",
         **others: Any,
     ) -> None:
         decoding.refuse_options(others, known=_OPTIONS)
@@ -85,6 +88,8 @@ class LocalLLM(BatchedLLM):
                 raise ValueError(f"{name} is {value}; it must be at least 1")
         if dtype not in loading.DTYPES:
             raise ValueError(f"unknown dtype {dtype!r}. Known: {', '.join(loading.DTYPES)}.")
+        check_attention(attention, device=lambda: loading.resolve_device(device), dtype=dtype)
+        self.attention = attention
         self.stop = (stop,) if isinstance(stop, str) else tuple(stop)
         if "" in self.stop:
             raise ValueError("an empty stop string would end every text at once; leave it out")
@@ -157,7 +162,7 @@ class LocalLLM(BatchedLLM):
             if config is not None:  # before the weights: they may take minutes
                 self._check_positions(getattr(config, "max_position_embeddings", None))
             model = loading.load_weights(
-                self.auto_class(), self.files, getattr(torch, self.dtype), self.device
+                self.auto_class(), self.files, getattr(torch, self.dtype), self.device, self.attention
             )
             tokenizer = self.tokenizer
             if tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ropg.hardware import attention_options, require_attention
 from ropg.models import quiet_transformers
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ _POOLING_KEYS = {
 }
 
 
-def load_transformer(model: str, weights: str, *, local: bool) -> tuple[Any, PreTrainedTokenizerBase]:
+def load_transformer(
+    model: str, weights: str, *, local: bool, attention: str = "auto"
+) -> tuple[Any, PreTrainedTokenizerBase]:
     """Load a transformer without its pooler, and its tokenizer; ``model`` is its name in messages."""
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel, AutoTokenizer
@@ -45,7 +48,7 @@ def load_transformer(model: str, weights: str, *, local: bool) -> tuple[Any, Pre
                     f"{model!r} is an encoder-decoder; name an encoder, such as facebook/contriever"
                 )
             tokenizer = AutoTokenizer.from_pretrained(weights, **options)
-            options |= {"config": config, "output_loading_info": True}
+            options |= {"config": config, "output_loading_info": True, **attention_options(attention)}
             try:
                 # the pooler is not used, and a parameter without a gradient stops distributed training
                 module, info = AutoModel.from_pretrained(weights, add_pooling_layer=False, **options)
@@ -70,6 +73,7 @@ def load_transformer(model: str, weights: str, *, local: bool) -> tuple[Any, Pre
             f"encoder {model!r}: its file lacks {len(missing)} parameters, which would stay random: "
             f"{', '.join(missing[:5])}; is it a model of another kind?"
         )
+    require_attention(module, attention)
     return module, tokenizer
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from ropg.batching import plan_batches
+from ropg.hardware import check_attention
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 from ropg.recompute import Recompute, check_recompute, recomputed
 from ropg.retrievers import _encoder_files as files
@@ -44,6 +45,7 @@ class Encoder:
     pooling: ``mean`` over the mask, or ``cls``, the first token.
     batch_tokens: padded tokens of one batch; a longer text has a batch of its own.
     recompute: whether gradients keep to the memory of one batch; see :mod:`ropg.recompute`.
+    compile: whether passes with gradients go through torch.compile; it changes rounding only.
     fingerprint: identifies the weights that were loaded, wherever they lie; training does not change it.
     """
 
@@ -56,6 +58,8 @@ class Encoder:
         pooling: Pooling = "mean",
         batch_tokens: int = 16384,
         recompute: Recompute = "auto",
+        gradient_checkpointing: bool = False,
+        compile: bool = False,
         fingerprint: str = "",
     ) -> None:
         check_recompute(recompute)
@@ -81,6 +85,10 @@ class Encoder:
         self.dimension = int(getattr(module, "config").hidden_size)  # noqa: B009 - nn.Module hides its type
         self._dropouts = dropouts_of(module)
         self._set_dropout(False)
+        if gradient_checkpointing:
+            checkpoint_layers(module)
+        self.compile = compile
+        self._compiled: Any = None
 
     @property
     def device(self) -> torch.device:
@@ -172,12 +180,25 @@ class Encoder:
         mask = torch.arange(width)[None, :] < lengths[:, None]  # (B, T)
         ids, mask = ids.to(self.device), mask.to(self.device)
         # token types are left to the model: not every tokenizer has them, and here all would be 0
-        hidden = self.module(input_ids=ids, attention_mask=mask.long()).last_hidden_state  # (B, T, D)
+        hidden = self._call(input_ids=ids, attention_mask=mask.long()).last_hidden_state  # (B, T, D)
         hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # sums need the precision
         if self.pooling == "cls":
             return hidden[:, 0]
         hidden = hidden.masked_fill(~mask[:, :, None], 0.0)
         return hidden.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def _call(self, **inputs: torch.Tensor) -> Any:
+        """The module's output; compiled where gradients are wanted and ``compile`` is on.
+
+        The module itself stays what it is, so that its parameters keep their names.
+        """
+        import torch
+
+        if not (self.compile and torch.is_grad_enabled()):
+            return self.module(**inputs)
+        if self._compiled is None:
+            self._compiled = torch.compile(self.module, dynamic=True)  # lengths differ from batch to batch
+        return self._compiled(**inputs)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -207,6 +228,9 @@ def load_encoder(
     dtype: str | torch.dtype | None = None,
     batch_tokens: int = 16384,
     recompute: Recompute = "auto",
+    attention: str = "auto",
+    gradient_checkpointing: bool = False,
+    compile: bool = False,
 ) -> Encoder:
     """Load any encoder that AutoModel knows.
 
@@ -219,6 +243,9 @@ def load_encoder(
     dtype: of the weights, by default float32 whatever the file holds.
     batch_tokens: padded tokens of one batch.
     recompute: ``auto``, ``always`` or ``never``; see :mod:`ropg.recompute`.
+    attention: ``auto`` (transformers' own choice), ``sdpa`` or ``eager``.
+    gradient_checkpointing: keep a training pass to the activations of one layer, for a second forward pass.
+    compile: train through torch.compile.
 
     Raises
     ------
@@ -227,12 +254,18 @@ def load_encoder(
     """
     import torch
 
+    if attention == "flash_attention_2":
+        raise ValueError(
+            "an encoder's weights are float32, which flash_attention_2 does not take; leave attention=auto: under "
+            "bf16, PyTorch's own attention (sdpa) uses kernels of that kind"
+        )
+    check_attention(attention, device=default_device, dtype="float32")
     found = Path(resolve_model(model))
     weights = model
     if found.is_dir():
         files.warn_of_other_pooling(model, found, pooling)
         weights = str(files.transformer_folder(found))
-    module, tokenizer = files.load_transformer(model, weights, local=found.is_dir())
+    module, tokenizer = files.load_transformer(model, weights, local=found.is_dir(), attention=attention)
     if isinstance(dtype, str):
         dtype = getattr(torch, dtype, None)
         if not isinstance(dtype, torch.dtype):
@@ -246,6 +279,8 @@ def load_encoder(
         pooling=pooling,
         batch_tokens=batch_tokens,
         recompute=recompute,
+        gradient_checkpointing=gradient_checkpointing,
+        compile=compile,
         fingerprint=fingerprint(weights) or (f"{model}@{revision}" if revision else model),
     )
 
@@ -260,6 +295,16 @@ def _position_limit(module: torch.nn.Module) -> int | None:
             return child.num_embeddings - (0 if child.padding_idx is None else child.padding_idx + 1)
     limit = getattr(getattr(module, "config", None), "max_position_embeddings", None)
     return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def checkpoint_layers(module: Any) -> None:
+    """Have every layer of a transformer computed again in the backward pass. Raises ValueError where it cannot."""
+    if not getattr(module, "supports_gradient_checkpointing", False):
+        raise ValueError(
+            f"{type(module).__name__} has no gradient checkpointing; leave gradient_checkpointing=false, and keep to "
+            "memory by recompute=always and a smaller batch_tokens"
+        )
+    module.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def dropouts_of(module: torch.nn.Module) -> list[tuple[torch.nn.Module, str, float]]:

@@ -31,6 +31,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from ropg.hardware import refuse_launch
 from ropg.training import checkpoints
 from ropg.training.evaluation import evaluate_policy
 from ropg.training.metrics_log import MetricsLog
@@ -95,13 +96,15 @@ def train(
 
     Raises
     ------
-    ValueError: rows without a single candidate, rewards that are not finite, nothing trainable.
+    ValueError: rows without a single candidate, rewards that are not finite, nothing trainable, weights of 16 bits;
+        a launch under FSDP or DeepSpeed.
     ResumeMismatch: the folder belongs to another run.
     FloatingPointError: a score, loss or gradient that is not finite, naming the step and the examples;
         weights and checkpoints are then as before that step.
     """
     dead = check_rows(train_rows, "train", "see what the feedback stage skipped, and why")
     dead_dev = check_rows(dev_rows, "dev", "the best weights are chosen on dev rows, so give at least one")
+    refuse_launch(os.environ)
     processes = Processes(module)
     if processes.is_main and dead + dead_dev:
         log.warning("%d train and %d dev rows have no candidate and are passed over", dead, dead_dev)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ropg.hardware import computes_in_bf16
 from ropg.training.batch import ScoreBatch, make_batch, row_generator
 from ropg.training.objectives import Objective
 from ropg.training.parallel import Processes
@@ -52,7 +53,7 @@ class Stepper:
     per_epoch, total: numbers of steps.
     optimizer: Adam over the module's trainable parameters.
 
-    Raises ValueError where the module has no trainable parameter.
+    Raises ValueError where the module has no trainable parameter, or one of 16 bits.
     """
 
     def __init__(
@@ -67,6 +68,12 @@ class Stepper:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError("the module has no trainable parameter: every requires_grad is False")
+        short = {p.dtype for p in self.parameters} & {torch.float16, torch.bfloat16}
+        if short:
+            raise ValueError(
+                f"the module's weights are {short.pop()}, in which small steps of Adam round to nothing; load them in "
+                "float32 (mixed_precision=bf16 computes in 16 bits all the same)"
+            )
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, weight_decay=settings.weight_decay)
         self.per_epoch = steps_per_epoch(len(rows), settings.rows_per_step)
         self.total = self.per_epoch * settings.epochs
@@ -152,9 +159,7 @@ def scoring_precision(wanted: str, device: torch.device) -> AbstractContextManag
     >>> scoring_precision("auto", torch.device("cpu"))._enabled
     False
     """
-    enabled = wanted == "bf16" or (
-        wanted == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
-    )
+    enabled = wanted == "bf16" or (wanted == "auto" and computes_in_bf16(device.type))
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 

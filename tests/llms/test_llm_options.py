@@ -60,6 +60,8 @@ def test_decoding_holds_what_changes_a_text(llama):
         ({"num_beams": 0}, "at least 1"),
         ({"stop": [""]}, "empty stop string"),
         ({"dtype": "fp32"}, "unknown dtype"),
+        ({"attention": "fast"}, "attention 'fast' is unknown"),
+        ({"attention": "flash_attention_2", "device": "cpu"}, "runs on a GPU only"),
     ],
 )
 def test_refused_options(options, message):
@@ -115,3 +117,16 @@ def test_incomplete_weights_are_refused(llama, tmp_path):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match="lacks 1 of its weights"):
         load_llm("causal", model=str(folder)).generate(["short"])
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+def test_the_chosen_attention_is_used_and_changes_no_text(llama, t5, kind, attention):
+    """Texts made with one are stored for all, so they must be the same."""
+    folder = {"causal": llama, "seq2seq": t5}[kind]
+    prompts = ["review: a quiet room", "cats sleep a lot, dogs do not"]
+    usual = load_llm(kind, model=str(folder), max_new_tokens=8)
+    llm = load_llm(kind, model=str(folder), max_new_tokens=8, attention=attention)
+    assert llm.generate(prompts) == usual.generate(prompts)
+    assert llm.model.config._attn_implementation == attention
+    assert llm.identity == usual.identity

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from ropg.batching import plan_batches
 from ropg.retrievers import Encoder, load_encoder
@@ -332,3 +333,85 @@ def test_recomputed_gradients_are_equal_and_keep_one_batch_in_memory(tiny_bert: 
     torch.testing.assert_close(step("auto")[0], plain, rtol=0, atol=0)  # on a CPU: never
     with pytest.raises(ValueError, match="recompute 'sometimes' is unknown"):
         load_encoder(str(tiny_bert), recompute="sometimes")  # type: ignore[arg-type]
+
+
+def gradient_of(folder: Path, **options: object) -> torch.Tensor:
+    """The gradient of a training step with dropout off, in float64."""
+    encoder = load_encoder(str(folder), device="cpu", dtype="float64", batch_tokens=24, **options)  # type: ignore[arg-type]
+    encoder.train_mode()
+    encoder.embed([f"red pot {i} " + "tea " * (i % 7) for i in range(8)]).tanh().sum().backward()
+    return torch.cat([p.grad.flatten() for p in encoder.module.parameters()])
+
+
+@pytest.mark.parametrize("recompute", ["never", "always"])
+def test_gradient_checkpointing_changes_no_gradient(tiny_bert: Path, recompute: str) -> None:
+    """It is for memory alone, also inside a batch that is itself computed twice."""
+    passes = 0
+
+    def count(*_: object) -> None:
+        nonlocal passes
+        passes += 1
+
+    plain = gradient_of(tiny_bert)
+    handle = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, *_: count() if type(module).__name__ == "BertSelfOutput" else None
+    )
+    try:
+        gradient_of(tiny_bert, recompute=recompute)
+        without, passes = passes, 0
+        again = gradient_of(tiny_bert, recompute=recompute, gradient_checkpointing=True)
+    finally:
+        handle.remove()
+    torch.testing.assert_close(again, plain, rtol=0, atol=0)
+    assert passes > without  # it did happen
+
+
+@pytest.mark.parametrize("recompute", [pytest.param("never", marks=pytest.mark.slow), "always"])
+def test_compiled_gradients_are_equal_and_names_stay(
+    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recompute: str
+) -> None:
+    """A compiled module's parameters have other names, which no other program could load."""
+    from functools import partial
+
+    made = []
+
+    def compile_without_compiler(module: torch.nn.Module, **options: object) -> object:
+        made.append(options)
+        return original(module, backend="aot_eager", **options)
+
+    original = partial(torch.compile)
+    monkeypatch.setattr(torch, "compile", compile_without_compiler)
+    plain = gradient_of(tiny_bert)
+    assert not made
+    torch.testing.assert_close(
+        gradient_of(tiny_bert, compile=True, recompute=recompute), plain, rtol=0, atol=1e-9
+    )
+    assert made == [{"dynamic": True}]
+    encoder = load_encoder(str(tiny_bert), device="cpu", compile=True)
+    names = set(encoder.module.state_dict())
+    encoder.encode(["tea"])
+    assert len(made) == 1  # ranking is not compiled
+    encoder.embed(["tea"]).sum().backward()
+    assert len(made) == 2
+    assert set(encoder.module.state_dict()) == names
+    encoder.save(tmp_path / "model")
+    assert not any("_orig_mod" in name for name in load_file(tmp_path / "model" / "model.safetensors"))
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_chosen_attention_is_used(tiny_bert: Path, attention: str) -> None:
+    """What was asked for and silently not used would be measured all the same."""
+    encoder = load_encoder(str(tiny_bert), device="cpu", attention=attention)
+    assert encoder.module.config._attn_implementation == attention
+    usual = load_encoder(str(tiny_bert), device="cpu")
+    np.testing.assert_allclose(
+        encoder.encode(["red pot", "tea"]), usual.encode(["red pot", "tea"]), atol=1e-5
+    )
+
+
+def test_flash_attention_and_unknown_ones_are_refused(tiny_bert: Path) -> None:
+    """An encoder's weights are float32, which flash attention does not take."""
+    with pytest.raises(ValueError, match="leave attention=auto"):
+        load_encoder(str(tiny_bert), attention="flash_attention_2")
+    with pytest.raises(ValueError, match="attention 'fast' is unknown"):
+        load_encoder(str(tiny_bert), attention="fast")

@@ -358,3 +358,24 @@ def test_recomputed_gradients_are_equal() -> None:
     torch.testing.assert_close(again, plain, rtol=0, atol=0)
     assert twice == 2 * once > 2
     torch.testing.assert_close(gradient("always", True)[0], gradient("never", True)[0], rtol=0, atol=0)
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    """It keeps a long prompt to the activations of one layer, and is for memory alone."""
+
+    def gradient(**options: object) -> tuple[torch.Tensor, int]:
+        scorer, passes = tiny(batch_tokens=100, **options), 0
+        scorer.train_mode()
+
+        def count(*_: object) -> None:
+            nonlocal passes
+            passes += 1
+
+        scorer.module.longformer.encoder.layer[0].attention.register_forward_pre_hook(count)
+        scorer.score_rows([row("a", INPUTS)]).tanh().sum().backward()
+        return torch.cat([p.grad.flatten() for p in scorer.module.parameters() if p.grad is not None]), passes
+
+    plain, once = gradient()
+    again, twice = gradient(gradient_checkpointing=True)
+    torch.testing.assert_close(again, plain, rtol=0, atol=0)
+    assert twice == 2 * once > 0

@@ -229,35 +229,6 @@ def test_killed_ten_times_it_resumes_exactly(tmp_path):
     check_kills(tmp_path, kills=10, seed=1)
 
 
-def test_two_processes_train_like_one(tmp_path):
-    """`accelerate launch` on two devices must compute the step of one, odd shares and sampling included."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    common["ACCELERATE_USE_CPU"] = "true"
-    processes = [
-        program(tmp_path, environment={**common, "RANK": str(i), "LOCAL_RANK": str(i)}) for i in range(2)
-    ]
-    lines = [p.communicate(timeout=120)[0].splitlines() for p in processes]
-    assert [p.returncode for p in processes] == [0, 0]
-    assert lines[0][-1] == lines[1][-1]  # the same weights in both
-    assert len(lines[1]) == 1 < len(lines[0])  # only the main process tells
-    run(tmp_path / "one")
-    together = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    alone = [json.loads(line) for line in (tmp_path / "one" / "metrics.jsonl").read_text().splitlines()]
-    assert len(together) == len(alone)
-    for a, b in zip(together, alone, strict=True):
-        assert a["event"] == b["event"]
-        if (
-            a.pop("event") == b.pop("event") == "step"
-        ):  # the objective's own number is of the main process's rows only
-            a.pop("expected_reward"), b.pop("expected_reward")
-        assert a == pytest.approx(b, rel=1e-3, abs=1e-4)
-
-
 def test_a_fresh_module_is_all_a_resumption_needs(tmp_path, undisturbed):
     """Whatever weights the module comes with, the checkpoint's replace them."""
     stopped(tmp_path)

@@ -60,10 +60,19 @@ def make_rows(n, seed, dead=()):
 
 
 def run(
-    folder, *, tracker=None, encoder=None, objective=None, rows=None, dev=None, identity=None, **settings
+    folder,
+    *,
+    tracker=None,
+    encoder=None,
+    objective=None,
+    rows=None,
+    dev=None,
+    identity=None,
+    double=False,
+    **settings,
 ):
-    """Train a fresh toy encoder in ``folder``; return it and the result."""
-    encoder = encoder or ToyEncoder()
+    """Train a fresh toy encoder in ``folder``; return it and the result. ``double``: in float64."""
+    encoder = encoder or ToyEncoder(dtype=torch.float64 if double else torch.float32)
     defaults = {"lr": 0.05, "epochs": 3, "batch_size": 2, "accumulation": 2, "eval_every": 0.5}
     result = train(
         encoder,
