@@ -76,11 +76,13 @@ def test_every_kind_of_trouble_costs_nothing(llama, tmp_path):
 def test_dead_server_ends_clearly_and_resumes(llama, tmp_path):
     """A run would retry for ever; or end and ask again for what was answered already."""
     number = itertools.count()
-    with Stub(lambda prompt, before: "ok" if next(number) < 15 else "500 out of memory") as stub:
-        with pytest.raises(
+    with (
+        Stub(lambda prompt, before: "ok" if next(number) < 15 else "500 out of memory") as stub,
+        pytest.raises(
             EndpointError, match=r"failures in a row.*500: out of memory.*15 prompts were answered"
-        ):
-            run(endpoint(llama, stub.url), tmp_path / "store")
+        ),
+    ):
+        run(endpoint(llama, stub.url), tmp_path / "store")
     dead = stub.url
     assert len(rows(tmp_path / "store")) == 15
     with pytest.raises(EndpointError, match=r"ConnectError.*Start the server.*0 prompts were answered"):
