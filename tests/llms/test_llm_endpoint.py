@@ -91,7 +91,7 @@ def test_likelihood_and_local_options_are_refused_early():
 
     for more in ("feedback.eval=likelihood", "llm.chat_template=true"):
         config = compose("llm=endpoint", "llm.model=m", more)
-        with pytest.raises(Refused, match="likelihood|api=chat"):
+        with pytest.raises(Refused, match=r"likelihood|api=chat"):
             build.build_llm(config, build.build_task(config))
 
 

@@ -112,9 +112,9 @@ def test_one_prompt_without_an_answer_does_not_stop_the_others(llama, tmp_path):
         "prompt number 5": "400 " + '{"error": {"message": "filtered", "code": "content_filter"}}',
         "prompt number 6": "500 {}",
     }
-    with Stub(lambda prompt, before: bad.get(prompt, "slow 0.02")) as stub:
-        with pytest.raises(Unanswered, match=r"4 prompts have no answer.*36 prompts were answered"):
-            run(endpoint(llama, stub.url, retries=1, concurrency=3), tmp_path / "store")
+    ended = pytest.raises(Unanswered, match=r"4 prompts have no answer.*36 prompts were answered")
+    with Stub(lambda prompt, before: bad.get(prompt, "slow 0.02")) as stub, ended:
+        run(endpoint(llama, stub.url, retries=1, concurrency=3), tmp_path / "store")
     assert len(rows(tmp_path / "store")) == 36
 
 
