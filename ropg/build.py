@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,10 +61,9 @@ def build_llm(config: Config, task: Any) -> Any:
     """The frozen LLM; nothing is loaded before the first prompt that is not in the store."""
     from ropg.llms import load_llm
 
+    check_engine(config)
     llm = config.llm
-    stop = llm.stop if llm.stop is not None else list(task.stop)
-    return load_llm(
-        llm.kind,
+    options: dict[str, Any] = dict(
         model=llm.model,
         revision=llm.revision,
         chat_template=llm.chat_template,
@@ -72,11 +72,38 @@ def build_llm(config: Config, task: Any) -> Any:
         num_beams=llm.num_beams,
         max_input_tokens=llm.max_input_tokens,
         max_new_tokens=llm.max_new_tokens,
-        stop=stop,
+        stop=llm.stop if llm.stop is not None else list(task.stop),
         batch_tokens=llm.batch_tokens,
         max_batch_size=llm.max_batch_size,
         **llm.options,
     )
+    if config.feedback.engine == "ray":
+        from ropg.llms.ray_actors import spread
+
+        return spread(llm.kind, options, **dataclasses.asdict(config.feedback.ray))
+    return load_llm(llm.kind, **options)
+
+
+def check_engine(config: Config) -> None:
+    """Raise Refused for an engine that is not there or has nothing to spread, ValueError where Ray is missing."""
+    from ropg.cli import Refused
+
+    engine = config.feedback.engine
+    if engine not in ("local", "ray"):
+        raise Refused(f"feedback.engine={engine}: it is local or ray")
+    if engine == "ray":
+        from ropg.llms.ray_actors import check_ray
+
+        if config.llm.kind == "endpoint":
+            raise Refused(
+                "feedback.engine=ray spreads an LLM that is loaded here, and an endpoint's server loads its own: start "
+                "more servers behind the endpoint, and leave out feedback.engine"
+            )
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise Refused(
+                "feedback.engine=ray shares the work out itself: start one process, without launcher"
+            )
+        check_ray()
 
 
 def build_encoder(config: Config, model: str | Path | None = None) -> Any:

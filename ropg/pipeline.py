@@ -65,6 +65,7 @@ def check(config: Config) -> None:
     build.build_settings(config)
     build.build_task(config)
     LLMS.get(config.llm.kind)
+    build.check_engine(config)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise Refused(
             "several processes at once are not supported by these commands yet; start one without launcher"

@@ -40,6 +40,8 @@ _DECIDES_NOTHING = (
     "recompute",
     "device",
     "checkpoint_seconds",
+    "engine",
+    "ray",
 )
 
 
