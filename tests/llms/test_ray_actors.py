@@ -127,38 +127,30 @@ def test_a_killed_actor_costs_its_block(llama, tmp_path, on_actors):
     assert len({pid for pid, _ in begun(log)}) >= 2
 
 
-def test_actors_are_kept_between_calls_and_given_up_when_idle(llama, tmp_path, on_actors):
-    """Splits follow one another on loaded actors; training after them has the GPUs."""
-    log = tmp_path / "log"
-    spread = on_actors(lethal(llama, log), actors=1, idle_seconds=2.0)
-    first = spread.generate(["one", "two"])
-    assert spread.generate(["one", "two"]) == first
-    assert len({pid for pid, _ in begun(log)}) == 1
-    pid = begun(log)[0][0]
-    for _ in range(300):
-        if not Path(f"/proc/{pid}").exists():
-            break
-        time.sleep(0.1)
-    assert not Path(f"/proc/{pid}").exists(), "an actor without work goes"
-    assert spread.generate(["one", "two"]) == first
-
-
-def test_batches_are_read_as_they_are_needed(llama, tmp_path, on_actors):
-    """What another process has answered meanwhile is noticed: batches are not read to their end at the start."""
-    read = []
+def test_batches_are_read_as_needed_and_actors_kept_until_idle(llama, tmp_path, on_actors):
+    """Another process's answers are noticed, splits follow on loaded actors, and training has the GPUs."""
+    read, log = [], tmp_path / "log"
 
     def batches():
         for i in range(12):
             read.append(i)
             yield [f"prompt {i}"]
 
-    spread = on_actors(partial(load_llm, "causal", model=str(llama), **OPTIONS), blocks=2)
+    spread = on_actors(lethal(llama, log), actors=1, blocks=2, idle_seconds=10.0)
     done = 0
     for batch, answers in spread.answer_batches(batches()):
         done += 1
         assert len(batch) == len(answers) == 1
-        assert len(read) < done + 4, "two blocks for each of two actors"
+        assert len(read) < done + 2, "two blocks for the one actor"
     assert done == 12
+    assert len(spread.generate(["one", "two"])) == 2
+    assert len({pid for pid, _ in begun(log)}) == 1, "the second call finds the first one's actor"
+    pid = begun(log)[0][0]
+    for _ in range(600):
+        if not Path(f"/proc/{pid}").exists():
+            break
+        time.sleep(0.1)
+    assert not Path(f"/proc/{pid}").exists(), "an actor without work goes"
 
 
 def test_a_block_that_kills_ends_the_run_and_names_its_prompts(llama, tmp_path, on_actors):
@@ -181,7 +173,7 @@ def test_errors_are_those_of_the_llm(llama, tmp_path, on_actors):
     with pytest.raises(ValueError, match="this prompt is refused"):
         spread.generate(["good", "bad"])
     assert len([block for _, block in begun(log) if "bad" in block]) == 1
-    assert spread.generate(["good"]), "the next call finds actors again"
+    assert len(spread.generate(["good"])) == 1, "the next call starts actors again"
 
 
 CHILD = """
