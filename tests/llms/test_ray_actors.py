@@ -127,6 +127,7 @@ def test_a_killed_actor_costs_its_block(llama, tmp_path, on_actors):
     assert len({pid for pid, _ in begun(log)}) >= 2
 
 
+@pytest.mark.slow
 def test_batches_are_read_as_needed_and_actors_kept_until_idle(llama, tmp_path, on_actors):
     """Another process's answers are noticed, splits follow on loaded actors, and training has the GPUs."""
     read, log = [], tmp_path / "log"
@@ -153,6 +154,7 @@ def test_batches_are_read_as_needed_and_actors_kept_until_idle(llama, tmp_path, 
     assert not Path(f"/proc/{pid}").exists(), "an actor without work goes"
 
 
+@pytest.mark.slow
 def test_a_block_that_kills_ends_the_run_and_names_its_prompts(llama, tmp_path, on_actors):
     """A prompt that exhausts the memory must not restart actors for ever; the rest is kept."""
     log = tmp_path / "log"
@@ -166,6 +168,7 @@ def test_a_block_that_kills_ends_the_run_and_names_its_prompts(llama, tmp_path, 
         assert generation_key(spread.identity, prompt, spread.decoding) in str(caught.value)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_the_llm(llama, tmp_path, on_actors):
     """A refused prompt ends the run at once, as it does here."""
     log = tmp_path / "log"
@@ -184,6 +187,7 @@ t.feedback(t.RayLLM(t.lethal(Path(sys.argv[1]), Path(sys.argv[2])), actors=2, lo
 """
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_what_is_on_its_way(llama, tmp_path):
     """Begun on Ray, killed, finished without: the same table, and only blocks in flight were made again."""
     log, broken = tmp_path / "log", tmp_path / "broken"
