@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,7 @@ def build_llm(config: Config, task: Any) -> Any:
     from ropg.llms import LLMS, load_llm
     from ropg.llms.endpoint import LIKELIHOOD_REFUSED
 
+    check_engine(config)
     llm = config.llm
     stop = llm.stop if llm.stop is not None else list(task.stop)
     here: dict[str, Any] = {
@@ -75,14 +77,13 @@ def build_llm(config: Config, task: Any) -> Any:
     if not getattr(LLMS.get(llm.kind), "runs_here", True):  # weights and batches are the server's
         if llm.chat_template or llm.dtype != "auto" or llm.attention != "auto":
             raise Refused(
-                "llm.chat_template, llm.dtype and llm.attention are for an LLM in this process; a server decides its numeric type "
-                "itself, and llm.options.api=chat makes it use its chat template"
+                "llm.chat_template, llm.dtype and llm.attention are for an LLM in this process; a server decides its "
+                "numeric type itself, and llm.options.api=chat makes it use its chat template"
             )
         if config.feedback.eval == "likelihood":
             raise Refused(LIKELIHOOD_REFUSED)
         here = {}
-    return load_llm(
-        llm.kind,
+    options: dict[str, Any] = dict(
         model=llm.model,
         revision=llm.revision,
         num_beams=llm.num_beams,
@@ -92,6 +93,33 @@ def build_llm(config: Config, task: Any) -> Any:
         **here,
         **llm.options,
     )
+    if config.feedback.engine == "ray":
+        from ropg.llms.ray_actors import spread
+
+        return spread(llm.kind, options, **dataclasses.asdict(config.feedback.ray))
+    return load_llm(llm.kind, **options)
+
+
+def check_engine(config: Config) -> None:
+    """Raise Refused for an engine that is not there or has nothing to spread, ValueError where Ray is missing."""
+    from ropg.cli import Refused
+
+    engine = config.feedback.engine
+    if engine not in ("local", "ray"):
+        raise Refused(f"feedback.engine={engine}: it is local or ray")
+    if engine == "ray":
+        from ropg.llms.ray_actors import check_ray
+
+        if config.llm.kind == "endpoint":
+            raise Refused(
+                "feedback.engine=ray spreads an LLM that is loaded here, and an endpoint's server loads its own: start "
+                "more servers behind the endpoint, and leave out feedback.engine"
+            )
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise Refused(
+                "feedback.engine=ray shares the work out itself: start one process, without launcher"
+            )
+        check_ray()
 
 
 def build_encoder(config: Config, model: str | Path | None = None) -> Any:

@@ -91,10 +91,25 @@ class CandidatesConfig:
 
 
 @dataclass
+class RayConfig:
+    """Ray's actors, each of which holds the LLM; see :class:`ropg.llms.ray_actors.RayLLM`."""
+
+    address: str | None = (
+        None  # None: a Ray of this process alone; auto, or host:port of a cluster this node is in
+    )
+    actors: int | None = None  # None: as many as there is room for
+    cpus: float = 1.0  # of each actor
+    gpus: float | None = None  # of each actor; None: 1 where this machine has a GPU
+    blocks: int = 2  # batches handed out per actor, the one that it answers included
+
+
+@dataclass
 class FeedbackConfig:
     """Eval of a document."""
 
     eval: str = "metric"  # metric | likelihood (the LLM's own probability of y)
+    engine: str = "local"  # local | ray: where the LLM answers, here and in evaluation; it changes no text
+    ray: RayConfig = field(default_factory=RayConfig)
 
 
 @dataclass

@@ -51,6 +51,7 @@ def personalizer(run: str | Path, k: int | None = None) -> Callable[[Example], P
 
     folder = Path(run)
     config = load_config(folder)
+    config.feedback.engine = "local"  # one answer at a time is no work for many
     if not (folder / "model").is_dir():
         raise RunError(f"{folder} holds no trained model yet; run train.py with run.dir={folder} to its end")
     task = build.build_task(config)

@@ -64,6 +64,7 @@ def check(config: Config) -> None:
     build.build_settings(config)
     build.build_task(config)
     LLMS.get(config.llm.kind)
+    build.check_engine(config)
 
 
 def same_data(task: Any, splits: Mapping[str, Sequence[Example]], folder: Path) -> dict[str, str]:

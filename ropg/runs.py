@@ -44,6 +44,8 @@ _DECIDES_NOTHING = (
     "compile",
     "device",
     "checkpoint_seconds",
+    "engine",
+    "ray",
 )
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (

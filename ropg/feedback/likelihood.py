@@ -46,11 +46,8 @@ def likelihoods_missing(
     with progress_bar(
         len(mine), len(mine) - missing, description or "likelihood", progress and missing > 0
     ) as bar:
-        for batch in batches:
-            todo = [distinct[index] for index in batch if key_of[distinct[index]] not in values]
-            if not todo:
-                continue
-            computed = llm.log_likelihood([prompt for prompt, _ in todo], [target for _, target in todo])
+        wanted = ([distinct[i] for i in batch if key_of[distinct[i]] not in values] for batch in batches)
+        for todo, computed in llm.likelihood_batches(pairs for pairs in wanted if pairs):
             made = {key_of[pair]: _checked(value, pair) for pair, value in zip(todo, computed, strict=True)}
             store.put_likelihoods(made, settings)
             values.update(made)

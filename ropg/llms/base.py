@@ -31,6 +31,13 @@ class BatchedLLM(ABC):
         for batch in batches:
             yield batch, self.generate_batch(batch)
 
+    def likelihood_batches(
+        self, batches: Iterable[Sequence[tuple[str, str]]]
+    ) -> Iterator[tuple[Sequence[tuple[str, str]], list[float]]]:
+        """Yield each batch of (prompt, target) with its ``log_likelihood``, as ``answer_batches`` does answers."""
+        for batch in batches:
+            yield batch, self.log_likelihood([p for p, _ in batch], [t for _, t in batch])  # type: ignore[attr-defined]
+
     def stream(self, prompts: Sequence[str]) -> Iterator[list[Finished]]:
         """Yield each batch as it is finished: (index into ``prompts``, new text, finish reason).
 

@@ -72,5 +72,10 @@ class LLM(Protocol):
     def generate(self, prompts: Sequence[str]) -> list[str]:
         """The new text of every prompt, in the order of the prompts."""
 
+    def likelihood_batches(
+        self, batches: Iterable[Sequence[tuple[str, str]]]
+    ) -> Iterator[tuple[Sequence[tuple[str, str]], list[float]]]:
+        """Each batch of (prompt, target) with its log-likelihoods as it is finished, in any order."""
+
     def log_likelihood(self, prompts: Sequence[str], targets: Sequence[str]) -> list[float]:
         """Mean log-probability per token of each target after its prompt, at most 0."""
