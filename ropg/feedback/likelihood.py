@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ropg.feedback.generation import planned_batches, progress_bar
 from ropg.feedback.keys import likelihood_key
+from ropg.feedback.owners import owners_of
 from ropg.feedback.store import GenerationStore
 from ropg.llms import LLM
 
@@ -18,12 +19,14 @@ def likelihoods_missing(
     pairs: Sequence[tuple[str, str]],
     store: GenerationStore,
     *,
+    owners: Sequence[str] | None = None,
     progress: bool = True,
     description: str = "",
 ) -> tuple[list[str], list[float], int]:
     """Keys and mean log-probabilities per token of each (prompt, target), and how many the LLM computed.
 
-    Batches are planned over all distinct pairs and committed whole, as in ``generate_missing``.
+    Batches are planned over all distinct pairs and committed whole, and ``owners`` names the user of each
+    pair, as in ``generate_missing``.
 
     Raises ValueError, naming the prompt's beginning, for a value that is not a log-probability; nothing
     of that batch is stored.
@@ -33,6 +36,8 @@ def likelihoods_missing(
     batches = planned_batches(llm, [prompt for prompt, _ in distinct])
     settings = {"identity": dict(llm.identity)}
     values = store.get_likelihoods(key_of.values())
+    users = owners_of((key_of[pair] for pair in pairs), owners)
+    store.put_owners({key: users[key] for key in users if key in values})
     missing = sum(key_of[pair] not in values for pair in distinct)
     if missing:
         store.claim_writer()
@@ -45,7 +50,7 @@ def likelihoods_missing(
                 continue
             computed = llm.log_likelihood([prompt for prompt, _ in todo], [target for _, target in todo])
             made = {key_of[pair]: _checked(value, pair) for pair, value in zip(todo, computed, strict=True)}
-            store.put_likelihoods(made, settings)
+            store.put_likelihoods(made, settings, {key: users[key] for key in made if key in users})
             values.update(made)
             bar.update(len(todo))
     keys = [key_of[pair] for pair in pairs]
