@@ -171,7 +171,7 @@ def report(told: dict[str, Any]) -> str:
         lines.append(f"{shown(file['file'])}: {file['bytes']:,} bytes, format {file['format']}, {state}")
     for table in told["tables"]:
         llm = f", LLM {table['llm'][:12]}" if table["llm"] else ""
-        what = (
+        line = (
             f"{table['kind']} of {table['task']}, {table['rows']:,} rows, {table['examples']:,} examples{llm}"
         )
         lines.append(

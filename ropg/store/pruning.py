@@ -45,16 +45,16 @@ def prune(
     Where files hold one key, the first by name decides and all lose it. Tables that refer to a removed row
     go too, so that a run builds them again whole. A prune that is killed is finished by the same command.
 
-    Raises StoreError where no condition is given, a hash fits nothing or several LLMs, a writer is at work, or
+    Raises StoreError where no condition is given, a hash fits several LLMs (or, without ``yes``, none), a writer is at work, or
     ``unused`` meets a damaged table, which does not say what it refers to.
     """
     if not (llm or older_than is not None or unused or unowned):
         raise StoreError("name what to prune: --llm, --older-than, --unused or --unowned")
     folder = generations_folder(store)
     if not yes:
-        return _chosen(store, llm, older_than, unused, unowned)
+        return _chosen(store, llm, older_than, unused, unowned, yes)
     with all_writers(folder):
-        found = _chosen(store, llm, older_than, unused, unowned)
+        found = _chosen(store, llm, older_than, unused, unowned, yes)
         for path in found.tables:  # first: what is left of a killed prune refers to rows that are there
             remove_table(path)
         delete_keys(store_files(store), found.keys, tell)
@@ -62,7 +62,7 @@ def prune(
 
 
 def _chosen(
-    store: str | Path, llm: Sequence[str], older_than: float | None, unused: bool, unowned: bool
+    store: str | Path, llm: Sequence[str], older_than: float | None, unused: bool, unowned: bool, yes: bool
 ) -> Pruned:
     found, seen = Pruned(), set()
     tables = read_tables(store)
@@ -82,7 +82,7 @@ def _chosen(
             if unowned and version > 1
             for (key,) in connection.execute("SELECT DISTINCT key FROM owned")
         }
-        wanted = _identities([c for _, c, _ in opened], llm)
+        wanted = _identities([c for _, c, _ in opened], llm, yes)
         for _, connection, _ in opened:
             hashes = dict(connection.execute("SELECT id, hash FROM identities").fetchall())
             for name, date in (("generations", "created"), ("likelihoods", "NULL")):
@@ -106,8 +106,8 @@ def _chosen(
     return found
 
 
-def _identities(connections: Sequence[sqlite3.Connection], prefixes: Sequence[str]) -> set[str]:
-    """The hashes of the settings that the prefixes mean."""
+def _identities(connections: Sequence[sqlite3.Connection], prefixes: Sequence[str], gone: bool) -> set[str]:
+    """The hashes of the settings that the prefixes mean; ``gone``: one may mean none, of a prune that was killed."""
     llms: dict[str, set[str]] = {}
     for connection in connections:
         for hash, settings in connection.execute("SELECT hash, json FROM identities").fetchall():
