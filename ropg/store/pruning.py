@@ -45,8 +45,8 @@ def prune(
     Where files hold one key, the first by name decides and all lose it. Tables that refer to a removed row
     go too, so that a run builds them again whole. A prune that is killed is finished by the same command.
 
-    Raises StoreError where no condition is given, a hash fits several LLMs (or, without ``yes``, none), a writer is at work, or
-    ``unused`` meets a damaged table, which does not say what it refers to.
+    Raises StoreError where no condition is given, a hash fits several LLMs (or, without ``yes``, none), a writer
+    is at work, or ``unused`` meets a damaged table, which does not say what it refers to.
     """
     if not (llm or older_than is not None or unused or unowned):
         raise StoreError("name what to prune: --llm, --older-than, --unused or --unowned")
@@ -120,10 +120,11 @@ def _identities(connections: Sequence[sqlite3.Connection], prefixes: Sequence[st
     found: set[str] = set()
     for prefix in prefixes:
         fitting = [name for name in llms if prefix and name.startswith(prefix.lower())]
-        if len(fitting) != 1:
-            what = (
-                f"fits several: {', '.join(sorted(fitting)[:3])}" if fitting else "fits no LLM of this store"
+        if len(fitting) > 1:
+            raise StoreError(
+                f"--llm {shown(prefix)} fits several: {', '.join(sorted(fitting)[:3])}; give more digits"
             )
-            raise StoreError(f"--llm {shown(prefix)} {what}; `inspect` lists the hashes")
-        found |= llms[fitting[0]]
+        if not fitting and not gone:
+            raise StoreError(f"--llm {shown(prefix)} fits no LLM of this store; `inspect` lists the hashes")
+        found.update(*(llms[name] for name in fitting))
     return found
