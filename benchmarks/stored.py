@@ -31,8 +31,9 @@ def new_llm() -> LLM:
 def run(pairs: int = 3) -> Outcome:
     """Compare on 96 prompts."""
     prompts, llm = prompts_of(96), new_llm()
+    users = [f"user {i // 4}" for i in range(len(prompts))]
     with tempfile.TemporaryDirectory() as folder, GenerationStore(Path(folder) / "store") as store:
-        first = generate_missing(llm, prompts, store, progress=False).texts
+        first = generate_missing(llm, prompts, store, owners=users, progress=False).texts
 
         def again() -> None:
             # the plan of an undisturbed run, so that the texts are the same to the bit
@@ -42,7 +43,8 @@ def run(pairs: int = 3) -> Outcome:
         def stored() -> None:
             fresh = new_llm()
             with GenerationStore(Path(folder) / "store") as reader:
-                assert generate_missing(fresh, prompts, reader, progress=False).texts == first
+                report = generate_missing(fresh, prompts, reader, owners=users, progress=False)
+            assert report.texts == first
             assert not fresh.loaded
 
         slow, fast = alternate(again, stored, pairs)

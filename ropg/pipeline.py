@@ -22,6 +22,7 @@ from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
 from ropg.examples import Example
+from ropg.feedback.owners import Owners
 from ropg.feedback.queries import ScoredQuery, join
 from ropg.feedback.scorer import Eval
 from ropg.feedback.store import GenerationRecord, GenerationStore
@@ -187,16 +188,24 @@ class CountingStore(GenerationStore):
         return sum(_counted(path) for path in {self._count, *self._run.glob("feedback*.json")})
 
     def put_many(
-        self, records: Iterable[GenerationRecord], settings: Mapping[str, Any] | None = None
+        self,
+        records: Iterable[GenerationRecord],
+        settings: Mapping[str, Any] | None = None,
+        owners: Owners | None = None,
     ) -> None:
         """Commit a batch of texts, and count it."""
         batch = list(records)
-        super().put_many(batch, settings)
+        super().put_many(batch, settings, owners)
         self._add(len(batch))
 
-    def put_likelihoods(self, values: Mapping[str, float], settings: Mapping[str, Any] | None = None) -> None:
+    def put_likelihoods(
+        self,
+        values: Mapping[str, float],
+        settings: Mapping[str, Any] | None = None,
+        owners: Owners | None = None,
+    ) -> None:
         """Commit a batch of likelihoods, and count it."""
-        super().put_likelihoods(values, settings)
+        super().put_likelihoods(values, settings, owners)
         self._add(len(values))
 
     def _add(self, calls: int) -> None:

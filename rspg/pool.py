@@ -230,8 +230,10 @@ def _answered(
         if target is not None:
             task.check_target(target, record=example_id)
     prompts = [reading.prompt for row in table.readings for reading in row]
-    report = generate_missing(llm, prompts, store, progress=progress, description=description)
-    llm_calls, width = report.n_generated, len(table.names)
+    width, users = len(table.names), [example.user for example in examples]
+    owners = [user for user in users for _ in range(width)]
+    report = generate_missing(llm, prompts, store, owners=owners, progress=progress, description=description)
+    llm_calls = report.n_generated
     texts = [report.texts[row * width : (row + 1) * width] for row in range(len(table.readings))]
     rewards = table.rewards.copy()
     scored = [row for row, target in enumerate(table.targets) if target is not None]
@@ -239,7 +241,10 @@ def _answered(
         pairs = [
             (reading.prompt, str(table.targets[row])) for row in scored for reading in table.readings[row]
         ]
-        _, values, calls = likelihoods_missing(llm, pairs, store, progress=progress, description="likelihood")
+        owners = [users[row] for row in scored for _ in range(width)]
+        _, values, calls = likelihoods_missing(
+            llm, pairs, store, owners=owners, progress=progress, description="likelihood"
+        )
         llm_calls += calls
         rewards[scored] = np.exp(np.minimum(np.array(values), 0.0)).reshape(len(scored), width)
     else:

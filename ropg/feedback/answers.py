@@ -46,6 +46,7 @@ def generate_answers(
     Raises ValueError, naming the example, where one has no ranking or comes twice.
     """
     prompts: list[str] = []
+    users: list[str] = []
     kept_ids: dict[str, tuple[str, ...]] = {}
     counts = {"examples": len(examples)} | dict.fromkeys(CUTS, 0)
     for index in tqdm(
@@ -63,9 +64,10 @@ def generate_answers(
             max_tokens=llm.max_input_tokens,
         )
         prompts.append(prompt.text)
+        users.append(example.user)
         kept_ids[example.id] = tuple(prompt.kept_ids)
         count_cuts(counts, prompt)
-    report = generate_missing(llm, prompts, store, progress=progress, description=description)
+    report = generate_missing(llm, prompts, store, owners=users, progress=progress, description=description)
     counts["unparsed"] = sum(not task.is_parsed(text) for text in report.texts)
     counts["truncated_answers"] = sum(r is not None and r.finish_reason == "length" for r in report.records)
     return Answers(dict(zip(kept_ids, report.texts, strict=True)), kept_ids, counts, report)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from ropg.examples import Example
+from ropg.feedback.owners import owner_digest
 from ropg.feedback.tables import ExampleTable
 from ropg.retrievers import Ranked, Request, Retriever
 from ropg.tasks import Task
@@ -85,6 +86,7 @@ def build_candidates(
     counts = {"examples": len(examples), "kept": 0, "skipped_profiles": 0, "skipped_rankings": 0}
     columns: dict[str, list[Any]] = {"example_id": [], "document_id": [], "rank": [], "score": []}
     seen: set[str] = set()
+    owners: dict[str, None] = {}
     waiting: deque[str] = deque()  # examples asked about whose ranking has not yet come
     with tqdm(total=len(examples), desc="rank", unit=" examples", disable=not progress, delay=2.0) as bar:
 
@@ -99,6 +101,7 @@ def build_candidates(
                     bar.update()
                     continue
                 waiting.append(example.id)
+                owners[owner_digest(example.user)] = None
                 yield Request(task.query(example.input), example.profile, example)
 
         for ranking in retriever.rank_stream(requests()):
@@ -120,7 +123,9 @@ def build_candidates(
         )
     size = len(columns["rank"])
     table = pa.table({**columns, "source": [source] * size, "round": [round] * size}, schema=_SCHEMA)
-    return CandidateTable(table, identity or {}, counts)
+    made = CandidateTable(table, identity or {}, counts)
+    made.owners = list(owners)
+    return made
 
 
 def _check(example_id: str, ranking: Sequence[Ranked]) -> None:

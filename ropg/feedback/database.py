@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 APPLICATION_ID = 0x524F5047  # "ROPG": tells a store file from any other SQLite file
-VERSION = 1
+VERSION = 2  # 1 had neither checksums nor owners; it is read, and brought up to date by its next writer
 _WAIT = 120.0  # seconds that a reader and a writer of one file wait for each other
-_SCHEMA = (
+_FORMAT_1 = (
     "CREATE TABLE identities (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, json TEXT NOT NULL)",
     "CREATE TABLE generations (key TEXT PRIMARY KEY, identity INTEGER REFERENCES identities, text NOT NULL, "
     "finish_reason TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, new_tokens INTEGER NOT NULL, "
@@ -19,7 +19,16 @@ _SCHEMA = (
     "CREATE TABLE likelihoods (key TEXT PRIMARY KEY, identity INTEGER REFERENCES identities, "
     "value REAL NOT NULL) WITHOUT ROWID",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {VERSION}",
+)
+_FORMAT_2 = (
+    # of the row's values; SQLite itself would not notice a bit that flips inside a text
+    "ALTER TABLE generations ADD COLUMN checksum INTEGER",
+    "ALTER TABLE likelihoods ADD COLUMN checksum INTEGER",
+    "CREATE TABLE owners (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE)",
+    # the key may lie in another file of the folder
+    "CREATE TABLE owned (key TEXT NOT NULL, owner INTEGER NOT NULL REFERENCES owners, "
+    "PRIMARY KEY (key, owner)) WITHOUT ROWID",
+    "PRAGMA user_version = 2",
 )
 
 
@@ -40,9 +49,9 @@ def open_writer(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = EXTRA")
             with transaction(connection):  # in one piece: a kill in between leaves an empty file
-                if _is_empty(connection, path):
-                    for statement in _SCHEMA:
-                        connection.execute(statement)
+                version = format_version(connection, path)
+                for statement in {0: _FORMAT_1 + _FORMAT_2, 1: _FORMAT_2}.get(version, ()):
+                    connection.execute(statement)
         except BaseException:
             connection.close()
             raise
@@ -77,7 +86,7 @@ def roll_back(path: Path) -> None:
 def _open_read_only(path: Path) -> sqlite3.Connection | None:
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT)
     try:
-        if not _is_empty(connection, path):
+        if format_version(connection, path):
             return connection
     except BaseException:
         connection.close()
@@ -86,23 +95,24 @@ def _open_read_only(path: Path) -> sqlite3.Connection | None:
     return None
 
 
-def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
+def format_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The store format of a file, 0 for one without tables. Raises StoreError for a foreign or later one."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables == 0:
-        return True
+        return 0
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if application != APPLICATION_ID:
         raise StoreError(
             f"{path} is an SQLite file, but not one of a generation store; move it out of this folder or "
             "choose another store.dir"
         )
-    if version != VERSION:
+    if not 1 <= version <= VERSION:
         raise StoreError(
-            f"{path} has store format {version}, this program reads format {VERSION}; use the program that "
-            "wrote it or choose another store.dir"
+            f"{path} has store format {version}, this program reads formats up to {VERSION}; use the program "
+            "that wrote it or choose another store.dir"
         )
-    return False
+    return version
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from ropg import processes
 from ropg.feedback.keys import digest, generation_key
+from ropg.feedback.owners import owners_of
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.llms import LLM, Generation
 
@@ -65,6 +66,7 @@ def generate_missing(
     prompts: Sequence[str],
     store: GenerationStore,
     *,
+    owners: Sequence[str] | None = None,
     progress: bool = True,
     description: str = "",
     shard: tuple[int, int] | None = None,
@@ -75,6 +77,9 @@ def generate_missing(
     whole: a resumed run generates the same batches as an undisturbed one, and so the same texts. Of a
     batch that other runs filled in part only the missing prompts are generated. An LLM whose answers are
     all there is never asked, so its weights stay unloaded.
+
+    ``owners`` names the user of each prompt; the store then knows, also of answers that it had already,
+    what concerns a user (``python -m ropg.store forget``).
 
     ``shard=(i, n)`` generates every n-th planned batch from the i-th on; n processes together do all. Without
     it the processes of a launcher (:mod:`ropg.processes`) share the batches out, wait for each other and all
@@ -96,6 +101,10 @@ def generate_missing(
     key_of = {prompt: generation_key(llm.identity, prompt, llm.decoding) for prompt in distinct}
     records = store.get_many(key_of.values())
     wanted = [[distinct[index] for index in batch] for batch in batches]
+    users = owners_of((key_of[prompt] for prompt in prompts), owners)
+    if users:  # of this shard's prompts only
+        mine = (key_of[prompt] for batch in wanted for prompt in batch)
+        store.put_owners({key: users[key] for key in mine if key in records})
     total = sum(map(len, wanted))
     missing = sum(key_of[prompt] not in records for batch in wanted for prompt in batch)
     n_generated = tokens = 0
@@ -110,6 +119,7 @@ def generate_missing(
             # another process may have been here since the start
             found = store.get_many(key_of[prompt] for prompt in todo)
             records.update(found)
+            store.put_owners({key: users[key] for key in found if key in users})
             bar.update(len(found))
             fresh = [prompt for prompt in todo if key_of[prompt] not in found]
             if fresh:
@@ -119,7 +129,7 @@ def generate_missing(
         try:
             for batch, answers in llm.answer_batches(still_missing()):
                 made = _records(llm, batch, answers, key_of)
-                store.put_many(made, settings)
+                store.put_many(made, settings, {r.key: users[r.key] for r in made if r.key in users})
                 records.update((record.key, record) for record in made)
                 n_generated += len(made)
                 tokens += sum(record.prompt_tokens + record.new_tokens for record in made)

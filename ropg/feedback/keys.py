@@ -42,6 +42,11 @@ def likelihood_key(identity: Mapping[str, Any], prompt: str, target: str) -> str
     return digest({"identity": dict(identity), "prompt": _text(prompt), "target": _text(target)})
 
 
+def text_digest(name: str, text: str) -> str:
+    """The digest of one text under a name; any text has one."""
+    return digest({name: _text(text)})
+
+
 def digest(value: Any) -> str:
     """The SHA-256 of a value's canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(value).encode("ascii")).hexdigest()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ropg import processes
 from ropg.feedback.generation import planned_batches, progress_bar
 from ropg.feedback.keys import digest, likelihood_key
+from ropg.feedback.owners import owners_of
 from ropg.feedback.store import GenerationStore
 from ropg.llms import LLM
 
@@ -19,13 +20,14 @@ def likelihoods_missing(
     pairs: Sequence[tuple[str, str]],
     store: GenerationStore,
     *,
+    owners: Sequence[str] | None = None,
     progress: bool = True,
     description: str = "",
 ) -> tuple[list[str], list[float], int]:
     """Keys and mean log-probabilities per token of each (prompt, target), and how many the LLM computed.
 
     Batches are planned over all distinct pairs, committed whole, and shared out among the processes of a launcher,
-    as in ``generate_missing``.
+    and ``owners`` names the user of each pair, as in ``generate_missing``.
 
     Raises ValueError, naming the prompt's beginning, for a value that is not a log-probability; nothing
     of that batch is stored.
@@ -40,6 +42,8 @@ def likelihoods_missing(
     mine = [distinct[index] for batch in batches for index in batch]
     settings = {"identity": dict(llm.identity)}
     values = store.get_likelihoods(key_of.values())
+    users = owners_of((key_of[pair] for pair in pairs), owners)
+    store.put_owners({key: users[key] for key in users if key in values})
     missing = sum(key_of[pair] not in values for pair in mine)
     if missing:
         store.claim_writer()
@@ -49,7 +53,7 @@ def likelihoods_missing(
         wanted = ([distinct[i] for i in batch if key_of[distinct[i]] not in values] for batch in batches)
         for todo, computed in llm.likelihood_batches(pairs for pairs in wanted if pairs):
             made = {key_of[pair]: _checked(value, pair) for pair, value in zip(todo, computed, strict=True)}
-            store.put_likelihoods(made, settings)
+            store.put_likelihoods(made, settings, {key: users[key] for key in made if key in users})
             values.update(made)
             bar.update(len(todo))
     if together:

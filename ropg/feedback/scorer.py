@@ -90,6 +90,7 @@ class _Asked:
     document_id: str
     prompt: str
     target: str
+    user: str
 
 
 def score_candidates(
@@ -130,9 +131,11 @@ def score_candidates(
     asked, cut = _build_prompts(examples, found, with_target, task, candidates, llm, progress)
     counts |= {"rows": len(asked), "examples": len(with_target)} | cut
 
+    users = [a.user for a in asked]
     if eval == "metric":
+        prompts = [a.prompt for a in asked]
         report = generate_missing(
-            llm, [a.prompt for a in asked], store, progress=progress, description="feedback"
+            llm, prompts, store, owners=users, progress=progress, description="feedback"
         )
         rewards = [
             task.score(text, a.target)
@@ -149,7 +152,7 @@ def score_candidates(
         report = None
         pairs = [(a.prompt, a.target) for a in asked]
         keys, values, llm_calls = likelihoods_missing(
-            llm, pairs, store, progress=progress, description="likelihood"
+            llm, pairs, store, owners=users, progress=progress, description="likelihood"
         )
         rewards = [math.exp(min(value, 0.0)) for value in values]
     for a, reward in zip(asked, rewards, strict=True):
@@ -185,7 +188,7 @@ def _build_prompts(
                 example.input, [document], tokenizer=llm.count_tokens, max_tokens=llm.max_input_tokens
             )
             count_cuts(cut, prompt)
-            asked.append(_Asked(example_id, document.id, prompt.text, str(example.target)))
+            asked.append(_Asked(example_id, document.id, prompt.text, str(example.target), example.user))
     return asked, cut
 
 

@@ -8,35 +8,36 @@ folder without knowing of each other.
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import math
+import logging
 import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ropg.feedback.database import StoreError, open_reader, open_writer, plain_errors, roll_back, transaction
+from ropg.feedback.database import (
+    StoreError,
+    format_version,
+    open_reader,
+    open_writer,
+    plain_errors,
+    roll_back,
+    transaction,
+)
 from ropg.feedback.keys import canonical_json, digest
+from ropg.feedback.owners import Owners, pairs_of, record
+from ropg.feedback.rows import GenerationRecord, finite, generation_row, likelihood_row, read_text
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 500  # keys per query; SQLite before 3.32 allows 999 variables
 _GENERATIONS = "SELECT key, text, finish_reason, prompt_tokens, new_tokens, created FROM generations"
 _LIKELIHOODS = "SELECT key, value FROM likelihoods"
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRecord:
-    """One stored answer. ``created`` is in seconds since 1970; tokens are those of the LLM."""
-
-    key: str
-    text: str
-    finish_reason: str
-    prompt_tokens: int
-    new_tokens: int
-    created: float = 0.0
+_OWNED = "SELECT key, digest FROM owned JOIN owners ON id = owner"
 
 
 class GenerationStore:
@@ -95,7 +96,7 @@ class GenerationStore:
     def get_many(self, keys: Iterable[str]) -> dict[str, GenerationRecord]:
         """The stored answers among ``keys``; keys that no file holds are left out."""
         return {
-            row[0]: GenerationRecord(row[0], _read(row[1]), *row[2:])
+            row[0]: GenerationRecord(row[0], read_text(row[1]), *row[2:])
             for row in self._rows(_GENERATIONS, keys)
         }
 
@@ -164,7 +165,12 @@ class GenerationStore:
             if path in self._readers and self._readers[path][0] != inode:  # replaced by another file
                 self._forget(path)
             if path not in self._readers:
-                connection = open_reader(path)
+                try:
+                    connection = open_reader(path)
+                except StoreError:
+                    if path.exists():
+                        raise
+                    continue  # merged into another file just now
                 if connection is not None:
                     self._readers[path] = (inode, connection)
         return [(path, self._readers[path][1]) for path in paths if path in self._readers]
@@ -177,32 +183,73 @@ class GenerationStore:
     # -- writing ------------------------------------------------------------------------------------
 
     def put_many(
-        self, records: Iterable[GenerationRecord], settings: Mapping[str, Any] | None = None
+        self,
+        records: Iterable[GenerationRecord],
+        settings: Mapping[str, Any] | None = None,
+        owners: Owners | None = None,
     ) -> None:
         """Commit a batch whole: once this returns, all of it survives a kill and a power cut.
 
         ``settings`` says what made the batch (``{"identity": …, "decoding": …}``) and is kept once per
-        file, so that a store can be inspected. A key that this writer's file already holds stays as it is.
+        file, so that a store can be inspected. ``owners`` (key -> user ids) says whose prompts they are, so
+        that a user can be forgotten; digests of the ids are kept. A key that this writer's file already
+        holds stays as it is.
         """
-        rows = [
-            (r.key, _write(r.text), r.finish_reason, r.prompt_tokens, r.new_tokens, _finite(r.created, r.key))
-            for r in records
-        ]
         self._commit(
             "INSERT INTO generations (identity, key, text, finish_reason, prompt_tokens, new_tokens, "
-            "created) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
-            rows,
+            "created, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+            [generation_row(r) for r in records],
             settings,
+            pairs_of(owners or {}),
         )
 
-    def put_likelihoods(self, values: Mapping[str, float], settings: Mapping[str, Any] | None = None) -> None:
+    def put_likelihoods(
+        self,
+        values: Mapping[str, float],
+        settings: Mapping[str, Any] | None = None,
+        owners: Owners | None = None,
+    ) -> None:
         """Commit a batch of mean log-probabilities by ``likelihood_key``; NaN and infinities are refused."""
-        rows = [(key, _finite(value, key)) for key, value in values.items()]
         self._commit(
-            "INSERT INTO likelihoods (identity, key, value) VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
-            rows,
+            "INSERT INTO likelihoods (identity, key, value, checksum) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (key) DO NOTHING",
+            [likelihood_row(key, finite(value, key)) for key, value in values.items()],
             settings,
+            pairs_of(owners or {}),
         )
+
+    def put_owners(self, owners: Owners) -> None:
+        """Record whose prompts the store answers already (key -> user ids); what it knows is not written.
+
+        A folder that may only be read is left as it is, with a warning: what others made is still of use.
+        """
+        known = self._owned(owners)
+        new = [pair for pair in pairs_of(owners) if pair not in known]
+        if not new:
+            return
+        try:
+            self._writing()
+        except StoreError as error:
+            if getattr(error.__cause__, "errno", None) not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            log.warning(
+                "%s; that %d of its answers are used here for a user is not recorded", error, len(new)
+            )
+            return
+        self._commit("", [], None, new)
+
+    def _owned(self, keys: Iterable[str]) -> set[tuple[str, str]]:
+        """The recorded (key, digest of a user) pairs of ``keys``, of all files."""
+        wanted, found = list(keys), set()
+        for path, connection in self._open_readers() if wanted else []:
+            with plain_errors(path):
+                if format_version(connection, path) < 2:
+                    continue
+            for start in range(0, len(wanted), _CHUNK):
+                chunk = wanted[start : start + _CHUNK]
+                marks = ",".join("?" * len(chunk))
+                found.update(self._fetch(path, connection, f"{_OWNED} WHERE key IN ({marks})", chunk))
+        return found
 
     def claim_writer(self) -> Path:
         """Take a free writer name and open its file, so that a folder without room or rights fails early."""
@@ -211,15 +258,21 @@ class GenerationStore:
         return self._path
 
     def _commit(
-        self, insert: str, rows: Sequence[tuple[Any, ...]], settings: Mapping[str, Any] | None
+        self,
+        insert: str,
+        rows: Sequence[tuple[Any, ...]],
+        settings: Mapping[str, Any] | None,
+        owned: Sequence[tuple[str, str]],
     ) -> None:
-        if not rows:
+        if not rows and not owned:
             return
         connection = self._writing()
         assert self._path is not None
         with plain_errors(self._path), transaction(connection):
             identity = None if settings is None else _identity(connection, settings)
-            connection.executemany(insert, [(identity, *row) for row in rows])
+            if rows:
+                connection.executemany(insert, [(identity, *row) for row in rows])
+            record(connection, owned)
 
     def _writing(self) -> sqlite3.Connection:
         self._check_process()
@@ -276,22 +329,3 @@ def _identity(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> in
         (key, canonical_json(settings)),
     )
     return int(connection.execute("SELECT id FROM identities WHERE hash = ?", (key,)).fetchone()[0])
-
-
-def _write(text: str) -> str | bytes:
-    # A lone surrogate has no UTF-8 form, so text that holds one is kept as bytes and told by its type.
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-    return text
-
-
-def _read(stored: str | bytes) -> str:
-    return stored.decode("utf-8", "surrogatepass") if isinstance(stored, bytes) else stored
-
-
-def _finite(value: float, key: str) -> float:
-    if not math.isfinite(value):
-        raise ValueError(f"the value of {key} is {value}; only finite numbers are stored")
-    return float(value)

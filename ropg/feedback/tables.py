@@ -14,7 +14,7 @@ from ropg.differences import differences
 from ropg.feedback.keys import canonical_json
 from ropg.files import replaced_file
 
-_METADATA = b"ropg"
+METADATA = b"ropg"
 _VERSION = 1
 
 
@@ -27,18 +27,25 @@ class StaleTable(TableError):
 
 
 def write_table(
-    path: str | Path, table: pa.Table, kind: str, identity: Mapping[str, Any], counts: Mapping[str, int]
+    path: str | Path,
+    table: pa.Table,
+    kind: str,
+    identity: Mapping[str, Any],
+    counts: Mapping[str, int],
+    owners: Sequence[str] | None = None,
 ) -> None:
     """Write a table atomically: a reader sees the old file or the new one, never a part.
 
     ``kind`` says which table it is, ``identity`` what made it, ``counts`` what was skipped on the way.
+    ``owners``, digests of the users it concerns, let them be forgotten (``ropg.feedback.owners``).
     Equal rows, identity and counts give equal bytes; no time of writing is kept.
     """
-    head = canonical_json(
-        {"kind": kind, "version": _VERSION, "identity": dict(identity), "counts": dict(counts)}
-    )
+    content = {"kind": kind, "version": _VERSION, "identity": dict(identity), "counts": dict(counts)}
+    if owners is not None:
+        content["owners"] = sorted(owners)
+    head = canonical_json(content)
     # chunks show how a table was put together, which must not show in the file
-    whole = table.replace_schema_metadata({_METADATA: head.encode()}).combine_chunks()
+    whole = table.replace_schema_metadata({METADATA: head.encode()}).combine_chunks()
     with replaced_file(Path(path)) as stream:
         pq.write_table(whole, stream, compression="zstd", row_group_size=1 << 17, write_page_checksum=True)
 
@@ -59,8 +66,10 @@ def read_table(
     except (pa.ArrowException, OSError) as error:
         raise TableError(f"{path} is damaged ({error})") from error
     try:
-        head = json.loads((table.schema.metadata or {})[_METADATA])
-    except (KeyError, ValueError):
+        head = json.loads((table.schema.metadata or {})[METADATA])
+        if not (isinstance(head["identity"], dict) and isinstance(head["counts"], dict)):
+            raise ValueError("identity and counts are objects")
+    except (KeyError, TypeError, ValueError):
         raise TableError(f"{path} does not say what made it, so this program did not write it") from None
     if head.get("kind") != kind or head.get("version") != _VERSION:
         raise TableError(
@@ -112,6 +121,7 @@ class ExampleTable:
         self.table = table
         self.identity = dict(identity)
         self.counts = dict(counts)
+        self.owners: Sequence[str] | None = None  # digests of its users, where the rows do not tell them
         self._offsets = offsets(table.column("example_id").to_pylist(), f"{self.kind} table")
 
     def __len__(self) -> int:
@@ -132,7 +142,7 @@ class ExampleTable:
 
     def write(self, path: str | Path) -> None:
         """Write the table as Parquet, whole or not at all; equal tables give equal bytes."""
-        write_table(path, self.table, self.kind, self.identity, self.counts)
+        write_table(path, self.table, self.kind, self.identity, self.counts, self.owners)
 
     @classmethod
     def read(cls, path: str | Path, identity: Mapping[str, Any] | None = None) -> Self:
