@@ -19,6 +19,7 @@ NAMES = (
     "dense",
     "kd_step",
     "rspg_step",
+    "memory_step",
     "feedback_t5",
     "feedback_prefix",
 )
