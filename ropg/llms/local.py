@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Pair = tuple[list[int], list[int]]  # token ids of a prompt and of the target after it
 
-_AT_ONCE = 1024  # prompts that a tokenizer reads at once: what it says beside the ids is many times their size
+_AT_ONCE = (
+    1024  # prompts that a tokenizer reads at once: what it says beside the ids is many times their size
+)
 
 _OPTIONS = (
     "revision, gguf_file, chat_template, num_beams, max_new_tokens, max_input_tokens, stop, batch_tokens, "
