@@ -8,9 +8,10 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.measure import in_own_process, run_by_name
+from benchmarks.measure import Outcome, in_own_process, run_by_name
 
 NAMES = (
     "start",
@@ -19,22 +20,27 @@ NAMES = (
     "dense",
     "kd_step",
     "rspg_step",
+    "memory_step",
+    "opening",
+    "growth",
     "feedback_t5",
     "feedback_prefix",
 )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 where every promise holds, 1 else."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which; all by default: {', '.join(NAMES)}")
     parser.add_argument("--pairs", type=int, default=3, help="how often both ways run (3)")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmarks.json"), help="the JSON file")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in NAMES]
     if unknown or chosen.pairs < 1:
         parser.error(f"there is no benchmark {', '.join(unknown)}" if unknown else "--pairs is at least 1")
-    outcomes, failed = [], []
+    outcomes: list[Outcome] = []
+    failed: list[str] = []
+    lasted: list[float] = []
     for name in chosen.names or NAMES:
         started = time.perf_counter()
         print(f"{name} …", end=" ", flush=True)
@@ -45,12 +51,12 @@ def main() -> int:
             print(f"FAILED: {error}")
             continue
         outcomes.append(outcome)
+        lasted.append(time.perf_counter() - started)
         mark = "" if outcome.reached else "  BELOW"
-        print(
-            f"{outcome.ratio:.1f} x (at least {outcome.at_least:g} x){mark}; {outcome.what}; {outcome.checked}"
-            + (f"; {outcome.limit}" if outcome.limit else "")
-            + f" [{time.perf_counter() - started:.0f} s]"
-        )
+        print(f"{outcome.ratio:.1f} x (at least {outcome.at_least:.3g} x){mark}")
+        for line in (outcome.what, outcome.checked, outcome.limit, *map(str, outcome.more)):
+            print(f"    {line}" if line else "", end="\n" if line else "")
+    print(table(outcomes, lasted))
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(
@@ -60,6 +66,19 @@ def main() -> int:
     )
     print(f"written to {chosen.out}")
     return 0 if not failed and all(outcome.reached for outcome in outcomes) else 1
+
+
+def table(outcomes: Sequence[Outcome], lasted: Sequence[float]) -> str:
+    """One line for each benchmark: ratio, what is promised, share of the physical limit, how long it all took."""
+    lines = [f"{'benchmark':<16}{'ratio':>8}{'promised':>10}{'of limit':>10}{'seconds':>9}"]
+    for outcome, seconds in zip(outcomes, lasted, strict=True):
+        share = "-" if outcome.share is None else f"{outcome.share:.0%}"
+        mark = "" if outcome.reached else "  BELOW"
+        lines.append(
+            f"{outcome.name:<16}{outcome.ratio:>7.1f}x{outcome.at_least:>9.3g}x{share:>10}{seconds:>9.0f}{mark}"
+        )
+        lines += [f"  {promise}" for promise in outcome.more]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

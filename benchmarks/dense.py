@@ -53,9 +53,9 @@ def ours(encoder: Encoder, requests: list[Request]) -> list[list[float]]:
 
 
 def run(pairs: int = 3) -> Outcome:
-    """Compare on 6 users who ask 12 times each."""
+    """Compare on 3 users who ask 12 times each."""
     encoder = load_encoder(MODEL, max_length=128, batch_tokens=4096, device="cpu")
-    requests = time_split(6, 12)
+    requests = time_split(3, 12)
     for a, b in zip(straightforward(encoder, requests[:12]), ours(encoder, requests[:12]), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-3)
     slow, fast = alternate(lambda: straightforward(encoder, requests), lambda: ours(encoder, requests), pairs)
@@ -64,12 +64,13 @@ def run(pairs: int = 3) -> Outcome:
     ideal = ideal_seconds(encoder, tokens)
     return Outcome(
         "dense",
-        "dense ranking, 6 users who ask 12 times with growing profiles, against each profile alone in batches of 16",
+        "dense ranking, 3 users who ask 12 times with growing profiles, against each profile alone in batches of 16",
         slow,
         fast,
         at_least=5,
         checked="scores of 12 requests equal (1e-3)",
-        limit=f"each distinct text once, without padding: {ideal / min(fast):.0%} of that speed reached",
+        limit="each distinct text once, in batches without padding",
+        notes={"ideal_seconds": round(ideal, 2)},
     )
 
 

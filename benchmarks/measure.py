@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import multiprocessing
@@ -10,7 +11,28 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A further figure of a benchmark, which must not be above ``at_most``."""
+
+    what: str
+    value: float
+    at_most: float
+    unit: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the promise holds."""
+        return self.value <= self.at_most
+
+    def __str__(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        mark = "" if self.kept else "  ABOVE"
+        return f"{self.what}: {self.value:.3g}{unit} (at most {self.at_most:.3g}{unit}){mark}"
 
 
 @dataclass(frozen=True)
@@ -18,8 +40,10 @@ class Outcome:
     """One benchmark.
 
     straightforward, ours: what each of the pairs took, in ``unit`` (s or MiB).
-    at_least: the ratio that is promised. checked: how it was seen that both ways give the same.
-    limit: what bounds this on any machine, and how close it is, where that was measured.
+    at_least: the ratio that is promised. more: what is promised besides.
+    checked: how it was seen that both ways give the same.
+    limit: what bounds this on any machine, how close it is, and where the rest goes.
+    notes: further figures. ``ideal_seconds`` is what the limit alone would take; :attr:`share` comes from it.
     """
 
     name: str
@@ -31,6 +55,7 @@ class Outcome:
     unit: str = "s"
     limit: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
+    more: tuple[Promise, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -38,13 +63,20 @@ class Outcome:
         return statistics.median(a / b for a, b in zip(self.straightforward, self.ours, strict=True))
 
     @property
+    def share(self) -> float | None:
+        """The share of the physical limit that is reached; None where no limit was measured."""
+        ideal = self.notes.get("ideal_seconds")
+        return None if ideal is None else ideal / min(self.ours)
+
+    @property
     def reached(self) -> bool:
-        """Whether the promise holds."""
-        return self.ratio >= self.at_least
+        """Whether all that is promised holds."""
+        return self.ratio >= self.at_least and all(promise.kept for promise in self.more)
 
     def record(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        return asdict(self) | {"ratio": round(self.ratio, 3), "reached": self.reached}
+        share = None if self.share is None else round(self.share, 3)
+        return asdict(self) | {"ratio": round(self.ratio, 3), "share": share, "reached": self.reached}
 
 
 def alternate(
@@ -59,6 +91,19 @@ def alternate(
     return tuple(slow), tuple(fast)
 
 
+def and_more(
+    first: tuple[float, float],
+    straightforward: Callable[[], Any],
+    ours: Callable[[], Any],
+    pairs: int,
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """As :func:`alternate`, where the first pair (its seconds) was taken by the check that both ways are equal."""
+    slow, fast = alternate(ours, straightforward, pairs - 1)[
+        ::-1
+    ]  # ours first: the check had the other order
+    return (first[0], *slow), (first[1], *fast)
+
+
 def seconds(function: Callable[[], Any]) -> float:
     """Wall-clock time of one call, with the garbage of earlier ones collected before."""
     gc.collect()
@@ -68,7 +113,10 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def in_own_process(function: Callable[..., Any], *args: Any) -> tuple[Any, float, float]:
-    """Call a function of a module in a fresh process: (its result, its seconds, peak memory in MiB above the start)."""
+    """Call a function of a module in a fresh process: (its result, its seconds, peak memory in MiB above the start).
+
+    Raises RuntimeError with what the function raised, and where the process was killed.
+    """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measured, args=(sender, function, args))
@@ -77,8 +125,12 @@ def in_own_process(function: Callable[..., Any], *args: Any) -> tuple[Any, float
     try:
         found = receiver.recv()
     except EOFError:
-        found = RuntimeError("the process ended without a result")
+        found = None
     process.join()
+    if found is None:
+        raise RuntimeError(
+            f"the process ended without a result (exit code {process.exitcode}: out of memory?)"
+        )
     if isinstance(found, BaseException):
         raise found
     return found
@@ -86,17 +138,45 @@ def in_own_process(function: Callable[..., Any], *args: Any) -> tuple[Any, float
 
 def _measured(sender: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     try:
-        before = peak_mib()
         started = time.perf_counter()
-        result = function(*args)
-        sender.send((result, time.perf_counter() - started, peak_mib() - before))
+        result, peak = peak_above(lambda: function(*args))
+        sender.send((result, time.perf_counter() - started, peak))
     except BaseException as error:
         sender.send(RuntimeError(f"{type(error).__name__}: {error}"))
 
 
+def peak_above(function: Callable[[], Any]) -> tuple[Any, float]:
+    """Call a function: (its result, how far memory rose above what was in use before, in MiB)."""
+    before = restart_peak()
+    result = function()
+    return result, peak_mib() - before
+
+
+def restart_peak() -> float:
+    """Let the peak begin anew where the system can (Linux), and return the memory from which it now rises, in MiB."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_mib()
+
+
 def peak_mib() -> float:
-    """The largest memory this process has had so far, in MiB (Linux: ru_maxrss is in KiB)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """The largest memory this process has had so far, in MiB.
+
+    Linux's own count rather than ru_maxrss, which in a fresh process begins with what its parent had.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def available_mib() -> float:
+    """The memory that is free for new processes, in MiB; without limit where the system does not say."""
+    try:
+        return int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) / 1024
+    except OSError:
+        return float("inf")
 
 
 def run_by_name(name: str, pairs: int) -> Outcome:

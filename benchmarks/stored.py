@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from benchmarks.measure import Outcome, alternate
+from benchmarks.measure import Outcome, and_more, seconds
 from benchmarks.texts import CLOTHES, Reviews
 from ropg.feedback.generation import generate_missing
 from ropg.feedback.store import GenerationStore
@@ -33,7 +34,13 @@ def run(pairs: int = 3) -> Outcome:
     prompts, llm = prompts_of(96), new_llm()
     users = [f"user {i // 4}" for i in range(len(prompts))]
     with tempfile.TemporaryDirectory() as folder, GenerationStore(Path(folder) / "store") as store:
-        first = generate_missing(llm, prompts, store, owners=users, progress=False).texts
+        llm.generate_batch(prompts[:1])  # loads the weights
+        first: list[str] = []
+
+        def fill() -> None:
+            first.extend(generate_missing(llm, prompts, store, owners=users, progress=False).texts)
+
+        filling = seconds(fill)
 
         def again() -> None:
             # the plan of an undisturbed run, so that the texts are the same to the bit
@@ -47,7 +54,13 @@ def run(pairs: int = 3) -> Outcome:
             assert report.texts == first
             assert not fresh.loaded
 
-        slow, fast = alternate(again, stored, pairs)
+        def keys_only() -> Any:
+            return fresh_store.get_many(keys)
+
+        slow, fast = and_more((filling, seconds(stored)), again, stored, pairs)
+        keys = generate_missing(llm, prompts, store, progress=False).keys
+        with GenerationStore(Path(folder) / "store") as fresh_store:
+            lookup = seconds(keys_only)
     return Outcome(
         "stored",
         "feedback of 96 prompts, everything in the store, against generating it again with SmolLM2",
@@ -55,4 +68,7 @@ def run(pairs: int = 3) -> Outcome:
         fast,
         at_least=100,
         checked="texts equal, and the weights stayed unloaded",
+        limit=f"reading the answers by their keys takes {lookup * 1000:.1f} ms; the rest is the tokenizer, which plans "
+        "the batches of an undisturbed run",
+        notes={"ideal_seconds": lookup},
     )

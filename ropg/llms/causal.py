@@ -103,7 +103,7 @@ class CausalLLM(LocalLLM):
                     f"positions of {self.files.name!r}"
                 )
 
-    def _units(self, encoded: Sequence[list[int]]) -> list[Sequence[int]] | None:
+    def _units(self, encoded: Sequence[Sequence[int]]) -> list[Sequence[int]] | None:
         """Prompts that begin alike, where that saves more tokens than padding them to the longest costs."""
         units: list[Sequence[int]] = []
         for group in prefix_groups(encoded, self.max_batch_size):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 from abc import abstractmethod
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 Pair = tuple[list[int], list[int]]  # token ids of a prompt and of the target after it
+
+_AT_ONCE = (
+    1024  # prompts that a tokenizer reads at once: what it says beside the ids is many times their size
+)
 
 _OPTIONS = (
     "revision, gguf_file, chat_template, num_beams, max_new_tokens, max_input_tokens, stop, batch_tokens, "
@@ -190,12 +195,15 @@ class LocalLLM(BatchedLLM):
         padded = [(len(ids) + self.max_new_tokens) * self.num_beams for ids in encoded]
         return plan_batches(padded, self.batch_tokens, self.max_batch_size, self._units(encoded))
 
-    def _units(self, encoded: Sequence[list[int]]) -> list[Sequence[int]] | None:
+    def _units(self, encoded: Sequence[Sequence[int]]) -> list[Sequence[int]] | None:
         """Prompts that are best answered together; None where it is all the same."""
         return None
 
-    def _encode_checked(self, prompts: Sequence[str]) -> list[list[int]]:
-        encoded = self.encode(prompts)
+    def _encode_checked(self, prompts: Sequence[str]) -> list[array[int]]:
+        """Token ids of prompts, packed: a plan holds those of all prompts. Raises PromptTooLong."""
+        encoded: list[array[int]] = []
+        for start in range(0, len(prompts), _AT_ONCE):
+            encoded += (array("i", ids) for ids in self.encode(prompts[start : start + _AT_ONCE]))
         long = [(index, len(ids)) for index, ids in enumerate(encoded) if len(ids) > self.max_input_tokens]
         if long:
             index, count = long[0]
@@ -214,7 +222,7 @@ class LocalLLM(BatchedLLM):
         A batch that does not fit into memory is halved and retried. Raises PromptTooLong,
         NonFiniteLogits, and MemoryError when one prompt alone does not fit.
         """
-        encoded = self._encode_checked(prompts)
+        encoded = [ids.tolist() for ids in self._encode_checked(prompts)]
         return batching.halve_on_out_of_memory(self._generate, encoded, _release_memory) if encoded else []
 
     def log_likelihood(self, prompts: Sequence[str], targets: Sequence[str]) -> list[float]:
