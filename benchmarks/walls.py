@@ -57,7 +57,9 @@ def _timed_writer(folder: str, number: int, batches: int, queue: Any) -> None:
 def store_writes(folder: str, scale: float) -> dict[str, float]:
     """Commits per second of one writer, of several at once (together), and of one in larger batches."""
     batches = max(20, int(1000 * scale))
-    found = {"one writer, batches of 32: commits/s": batches / write_batches(f"{folder}/one", "w", 0, batches)}
+    found = {
+        "one writer, batches of 32: commits/s": batches / write_batches(f"{folder}/one", "w", 0, batches)
+    }
     found["one writer, batches of 1: commits/s"] = batches / write_batches(f"{folder}/1", "w", 0, batches, 1)
     large = max(5, batches // 8)
     found["one writer, batches of 1024: commits/s"] = large / write_batches(
@@ -262,8 +264,7 @@ def resident_mib() -> float:
 
 
 MEASUREMENTS: dict[str, Callable[[str, float], dict[str, float]]] = {
-    f.__name__: f
-    for f in (store_writes, store_size, store_reads, planning, tokenizing, ranking, encoding)
+    f.__name__: f for f in (store_writes, store_size, store_reads, planning, tokenizing, ranking, encoding)
 }
 
 
