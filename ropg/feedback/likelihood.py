@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
-from ropg.feedback.generation import planned_batches, progress_bar
+from ropg.feedback.generation import claimed_batches, planned_batches, progress_bar
 from ropg.feedback.keys import likelihood_key
 from ropg.feedback.store import GenerationStore
 from ropg.llms import LLM
@@ -23,7 +24,7 @@ def likelihoods_missing(
 ) -> tuple[list[str], list[float], int]:
     """Keys and mean log-probabilities per token of each (prompt, target), and how many the LLM computed.
 
-    Batches are planned over all distinct pairs and committed whole, as in ``generate_missing``.
+    Batches are planned over all distinct pairs, claimed and committed whole, as in ``generate_missing``.
 
     Raises ValueError, naming the prompt's beginning, for a value that is not a log-probability; nothing
     of that batch is stored.
@@ -34,22 +35,27 @@ def likelihoods_missing(
     settings = {"identity": dict(llm.identity)}
     values = store.get_likelihoods(key_of.values())
     missing = sum(key_of[pair] not in values for pair in distinct)
+    n_computed = 0
     if missing:
         store.claim_writer()
     with progress_bar(
         len(distinct), len(distinct) - missing, description or "likelihood", progress and missing > 0
     ) as bar:
-        for batch in batches:
-            todo = [distinct[index] for index in batch if key_of[distinct[index]] not in values]
-            if not todo:
-                continue
-            computed = llm.log_likelihood([prompt for prompt, _ in todo], [target for _, target in todo])
-            made = {key_of[pair]: _checked(value, pair) for pair, value in zip(todo, computed, strict=True)}
-            store.put_likelihoods(made, settings)
-            values.update(made)
-            bar.update(len(todo))
+        wanted = [[distinct[index] for index in batch] for batch in batches]
+        work = claimed_batches(wanted, key_of, values, store.get_likelihoods, store.claims, bar.update)
+        try:
+            for todo in itertools.chain.from_iterable(work):
+                computed = llm.log_likelihood([prompt for prompt, _ in todo], [target for _, target in todo])
+                made = {key_of[p]: _checked(value, p) for p, value in zip(todo, computed, strict=True)}
+                store.put_likelihoods(made, settings)
+                store.claims.release(made)
+                values.update(made)
+                n_computed += len(todo)
+                bar.update(len(todo))
+        finally:
+            store.claims.release_all()
     keys = [key_of[pair] for pair in pairs]
-    return keys, [values[key] for key in keys], missing
+    return keys, [values[key] for key in keys], n_computed
 
 
 def _checked(value: float, pair: tuple[str, str]) -> float:
