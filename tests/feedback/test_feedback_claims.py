@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from feedback_fakes import FakeLLM
 
 from ropg.feedback.claims import Claims
@@ -107,10 +108,8 @@ def test_an_error_gives_back_what_was_claimed(tmp_path):
             raise RuntimeError("out of memory")
 
     with GenerationStore(tmp_path) as store:
-        try:
+        with pytest.raises(RuntimeError, match="out of memory"):
             generate_missing(Fails(), ["a", "b"], store, progress=False)
-        except RuntimeError:
-            pass
         with GenerationStore(tmp_path) as other:
             assert generate_missing(FakeLLM(), ["a", "b"], other, progress=False).n_generated == 2
 
