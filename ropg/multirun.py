@@ -49,16 +49,16 @@ def is_multirun(arguments: Sequence[str]) -> bool:
 def with_sweep_folder(arguments: Sequence[str]) -> list[str]:
     """Name the sweep's folder after what is swept and set, unless the command names one.
 
-    >>> with_sweep_folder(["--multirun", "seed=0,1"]) == with_sweep_folder(["--multirun", "seed=0,1", "run.root=x"])
-    False
-    >>> with_sweep_folder(["--multirun", "seed=0,1"])[-1]
-    'hydra.sweep.dir=${run.root}/multirun/cd4b0c43'
+    >>> with_sweep_folder(["--multirun", "seed=0,1"])[1]
+    'hydra.sweep.dir=${run.root}/multirun/05f7f191'
     """
     if any(a.lstrip("+").startswith("hydra.sweep.dir=") for a in arguments):
         return list(arguments)
     kept = sorted(a for a in arguments if not _SAME_SWEEP.match(a))
     name = hashlib.sha256("\n".join(kept).encode()).hexdigest()[:8]
-    return [*arguments, f"hydra.sweep.dir=${{run.root}}/multirun/{name}"]
+    # among the overrides: argparse takes no option between two of them
+    place = next((i for i, a in enumerate(arguments) if "=" in a and a[0] != "-"), len(arguments))
+    return [*arguments[:place], f"hydra.sweep.dir=${{run.root}}/multirun/{name}", *arguments[place:]]
 
 
 def job_of_sweep(
