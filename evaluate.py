@@ -9,7 +9,7 @@ def main() -> None:
     def command(config):  # type: ignore[no-untyped-def]
         from rspg.comparison import evaluate
 
-        evaluate(config)
+        return evaluate(config)
 
     run(command)
 

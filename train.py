@@ -9,7 +9,7 @@ def main() -> None:
     def command(config):  # type: ignore[no-untyped-def]
         from rspg.pipeline import train
 
-        train(config)
+        return train(config)
 
     run(command)
 

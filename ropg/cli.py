@@ -13,6 +13,7 @@ import re
 import sys
 import time
 import typing
+import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,9 +30,17 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ropg import processes
 from ropg.configuration import Config
+from ropg.multirun import finish_sweep, is_multirun, job_of_sweep, with_sweep_folder
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 QUOTES = "'\""
+KNOWN = (
+    ValueError,
+    OSError,
+    MemoryError,
+    FloatingPointError,
+    RuntimeError,
+)  # errors with a message for the user
 UNREADABLE = re.compile(r"token recognition|mismatched input|extraneous input|no viable|Unknown function")
 
 
@@ -39,11 +48,12 @@ class Refused(Exception):
     """A request that cannot be carried out as it stands; the message says what to change."""
 
 
-def run(function: Callable[[Config], None], argv: Sequence[str] | None = None) -> None:
+def run(function: Callable[[Config], Any], argv: Sequence[str] | None = None) -> None:
     """Compose the configuration from ``conf/`` and the command line, and hand it to ``function``.
 
     A misspelt or mistyped key ends the process with status 2 and the nearest valid key; a
-    :class:`Refused`, a missing file or a bad value ends it with status 1 and its message.
+    :class:`Refused`, a missing file or a bad value ends it with status 1 and its message. With --multirun such a job
+    is reported and the others go on; ``function`` returns the run folder, whose dev reward a sweeper then gets.
     """
     # argparse takes no option between two overrides
     arguments = sorted(sys.argv[1:] if argv is None else argv, key=lambda a: a not in ("--multirun", "-m"))
@@ -55,14 +65,37 @@ def run(function: Callable[[Config], None], argv: Sequence[str] | None = None) -
         os.environ["TQDM_DISABLE"] = "1"
         warnings.showwarning = lambda *_, **__: None
 
-    def job(composed: DictConfig) -> None:
+    sweep, command = is_multirun(arguments), uuid.uuid4().hex
+
+    def job(composed: DictConfig) -> Any:
+        if sweep:
+            return job_of_sweep(
+                lambda: function(typed(composed)), command, (Refused, *KNOWN, OmegaConfBaseException)
+            )
         with plain_errors():  # here as well: Hydra would print a line of its own first
-            function(typed(composed))
+            return function(typed(composed))
 
     with plain_errors():
         check_strings(arguments)
-        sys.argv = [sys.argv[0], *with_default_experiment(arguments)]
+        if "sweep=optuna" in arguments:
+            register_sweeper()
+        arguments = with_default_experiment(arguments)
+        sys.argv = [sys.argv[0], *(with_sweep_folder(arguments) if sweep else arguments)]
         hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)()
+        status = finish_sweep(command) if sweep else 0
+    if status:
+        raise SystemExit(status)
+
+
+def register_sweeper() -> None:
+    """Make the search of ``sweep=optuna`` known to Hydra, which only looks among its own plugins."""
+    try:
+        from hydra.core.plugins import Plugins
+
+        from ropg.optuna_sweeper import ResumableSweeper
+    except ModuleNotFoundError as error:
+        raise Refused(f"sweep=optuna needs {error.name}: pip install 'ropg[sweep]'") from error
+    Plugins.instance().register(ResumableSweeper)
 
 
 @contextmanager
@@ -79,7 +112,7 @@ def plain_errors() -> Iterator[None]:
         if not processes.is_main():
             raise SystemExit(1) from error
         stop(str(error), 1)
-    except (Refused, ValueError, OSError, MemoryError, FloatingPointError, RuntimeError) as error:
+    except (Refused, *KNOWN) as error:
         ours = type(error).__module__.partition(".")[0] in ("ropg", "rspg")
         if debug or (isinstance(error, RuntimeError) and not ours):
             raise
@@ -253,6 +286,8 @@ def explain(error: Exception) -> str:
         )
     if tried and "not a ListConfig" in text:
         return f"{tried[1]} is a list, also of one: '{tried[1]}=[…]'"
+    if plugin := re.search(r"hydra/(sweeper|launcher)/(optuna|submitit_\w+)'", text):
+        return f"{plugin[2]} is not installed: pip install 'ropg[sweep]'"
     known = list(dict.fromkeys([*keys(), *groups]))
     if tried and tried[1] not in known:
         return f"{text}\n{_nearest(tried[1], known)}"

@@ -64,6 +64,16 @@ class RunError(ValueError):
     """A run folder that cannot be used as asked; the message says what to do."""
 
 
+class RunBusy(RunError):
+    """A run folder that another process is at work on."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(
+            f"{folder}: another process is at work on this run; wait for it, or name another run.dir"
+        )
+        self.folder = folder
+
+
 def decides(config: Config) -> tuple[str, ...]:
     """The parts of a configuration that decide what is trained, a retriever or a selector."""
     return DECIDES if config.method.reads is None else DECIDES_SELECTOR
@@ -146,9 +156,7 @@ def open_run(config: Config, folder: Path, parts: tuple[str, ...] | None = None)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunError(
-                f"{folder}: another process is at work on this run; wait for it, or name another run.dir"
-            ) from None
+            raise RunBusy(folder) from None
         kept = folder / "config.yaml"
         before = set(os.listdir(folder))
         if kept.exists():

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tqdm import tqdm
 
 from ropg import processes
+from ropg.feedback.claims import Claims
 from ropg.feedback.keys import digest, generation_key
 from ropg.feedback.owners import owners_of
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.llms import LLM, Generation
 
 log = logging.getLogger(__name__)
+
+_Asked = TypeVar("_Asked")
+_Found = TypeVar("_Found")
+_POLL_SECONDS = 0.2  # how often a process that waits for another's batches looks for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,9 @@ def generate_missing(
     batch that other runs filled in part only the missing prompts are generated. An LLM whose answers are
     all there is never asked, so its weights stay unloaded.
 
+    Processes on one store share the work: a batch that another has claimed is left to it and looked for at
+    the end, and taken over where the other has died (see :mod:`ropg.feedback.claims`).
+
     ``owners`` names the user of each prompt; the store then knows, also of answers that it had already,
     what concerns a user (``python -m ropg.store forget``).
 
@@ -111,25 +121,18 @@ def generate_missing(
     if missing:
         store.claim_writer()
 
-    def still_missing() -> Iterator[list[str]]:
-        for batch in wanted:
-            todo = [prompt for prompt in batch if key_of[prompt] not in records]
-            if not todo:
-                continue
-            # another process may have been here since the start
-            found = store.get_many(key_of[prompt] for prompt in todo)
-            records.update(found)
-            store.put_owners({key: users[key] for key in found if key in users})
-            bar.update(len(found))
-            fresh = [prompt for prompt in todo if key_of[prompt] not in found]
-            if fresh:
-                yield fresh
+    def look(keys: Iterator[str]) -> dict[str, GenerationRecord]:
+        found = store.get_many(keys)
+        store.put_owners({key: users[key] for key in found if key in users})
+        return found
 
     with progress_bar(total, total - missing, description or "generate", progress and missing > 0) as bar:
         try:
-            for batch, answers in llm.answer_batches(still_missing()):
+            work = claimed_batches(wanted, key_of, records, look, store.claims, bar.update)
+            for batch, answers in itertools.chain.from_iterable(map(llm.answer_batches, work)):
                 made = _records(llm, batch, answers, key_of)
                 store.put_many(made, settings, {r.key: users[r.key] for r in made if r.key in users})
+                store.claims.release(record.key for record in made)
                 records.update((record.key, record) for record in made)
                 n_generated += len(made)
                 tokens += sum(record.prompt_tokens + record.new_tokens for record in made)
@@ -144,6 +147,8 @@ def generate_missing(
                 store.folder,
             )
             raise
+        finally:
+            store.claims.release_all()
     if together:
         processes.wait()
         records.update(store.get_many(key for key in key_of.values() if key not in records))
@@ -158,6 +163,48 @@ def generate_missing(
         n_truncated=sum(record.finish_reason == "length" for record in answered),
         seconds=time.monotonic() - started,
     )
+
+
+def claimed_batches(
+    batches: Sequence[Sequence[_Asked]],
+    key_of: Mapping[_Asked, str],
+    found: dict[str, _Found],
+    look: Callable[[Iterator[str]], Mapping[str, _Found]],
+    claims: Claims,
+    seen: Callable[[int], object],
+) -> Iterator[Iterator[list[_Asked]]]:
+    """What of the batches is still to be made, in passes: each an iterator over batches that are claimed for us.
+
+    A pass skips the batches that others have claimed and never waits for them: whoever reads it may hold
+    finished batches that others wait for. Between passes, with nothing of ours in flight, we do wait. ``found``
+    (key -> what the store holds) is filled by ``look``, and ``seen`` is told how many others made meanwhile.
+    """
+    waiting = list(batches)
+
+    def one_pass(todo: Sequence[Sequence[_Asked]]) -> Iterator[list[_Asked]]:
+        for batch in todo:
+            missing = {key_of[item]: item for item in batch if key_of[item] not in found}
+            if not missing:
+                continue
+            ours = claims.take(missing)
+            there = look(iter(missing))  # only now: whoever had the claim before us has committed
+            found.update(there)
+            seen(len(there))
+            claims.release(there)
+            fresh = [item for key, item in missing.items() if key not in there]
+            if fresh and ours:
+                yield fresh
+            elif fresh:
+                waiting.append(batch)
+
+    while waiting:
+        todo, waiting = waiting, []
+        work = one_pass(todo)
+        first = next(work, None)
+        if first is not None:
+            yield itertools.chain([first], work)
+        elif waiting:
+            time.sleep(_POLL_SECONDS)
 
 
 def planned_batches(llm: LLM, prompts: Sequence[str]) -> list[list[int]]:

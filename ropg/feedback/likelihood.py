@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ropg import processes
-from ropg.feedback.generation import planned_batches, progress_bar
+from ropg.feedback.generation import claimed_batches, planned_batches, progress_bar
 from ropg.feedback.keys import digest, likelihood_key
 from ropg.feedback.owners import owners_of
 from ropg.feedback.store import GenerationStore
@@ -26,7 +27,7 @@ def likelihoods_missing(
 ) -> tuple[list[str], list[float], int]:
     """Keys and mean log-probabilities per token of each (prompt, target), and how many the LLM computed.
 
-    Batches are planned over all distinct pairs, committed whole, and shared out among the processes of a launcher,
+    Batches are planned over all distinct pairs, claimed, committed whole, and shared out among the processes of a launcher,
     and ``owners`` names the user of each pair, as in ``generate_missing``.
 
     Raises ValueError, naming the prompt's beginning, for a value that is not a log-probability; nothing
@@ -45,23 +46,36 @@ def likelihoods_missing(
     users = owners_of((key_of[pair] for pair in pairs), owners)
     store.put_owners({key: users[key] for key in users if key in values})
     missing = sum(key_of[pair] not in values for pair in mine)
+    n_computed = 0
+
+    def look(keys: Iterator[str]) -> dict[str, float]:
+        found = store.get_likelihoods(keys)
+        store.put_owners({key: users[key] for key in found if key in users})
+        return found
+
     if missing:
         store.claim_writer()
     with progress_bar(
         len(mine), len(mine) - missing, description or "likelihood", progress and missing > 0
     ) as bar:
-        wanted = ([distinct[i] for i in batch if key_of[distinct[i]] not in values] for batch in batches)
-        for todo, computed in llm.likelihood_batches(pairs for pairs in wanted if pairs):
-            made = {key_of[pair]: _checked(value, pair) for pair, value in zip(todo, computed, strict=True)}
-            store.put_likelihoods(made, settings, {key: users[key] for key in made if key in users})
-            values.update(made)
-            bar.update(len(todo))
+        wanted = [[distinct[index] for index in batch] for batch in batches]
+        work = claimed_batches(wanted, key_of, values, look, store.claims, bar.update)
+        try:
+            for todo, computed in itertools.chain.from_iterable(map(llm.likelihood_batches, work)):
+                made = {key_of[p]: _checked(value, p) for p, value in zip(todo, computed, strict=True)}
+                store.put_likelihoods(made, settings, {key: users[key] for key in made if key in users})
+                store.claims.release(made)
+                values.update(made)
+                n_computed += len(made)
+                bar.update(len(made))
+        finally:
+            store.claims.release_all()
     if together:
         processes.wait()
         values.update(store.get_likelihoods(key for key in key_of.values() if key not in values))
-        missing = processes.total(missing)
+        n_computed = processes.total(n_computed)
     keys = [key_of[pair] for pair in pairs]
-    return keys, [values[key] for key in keys], missing
+    return keys, [values[key] for key in keys], n_computed
 
 
 def _checked(value: float, pair: tuple[str, str]) -> float:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ropg.feedback.claims import Claims
 from ropg.feedback.database import (
     StoreError,
     format_version,
@@ -60,6 +61,7 @@ class GenerationStore:
             raise ValueError(f"the writer name {writer!r} may hold letters, digits, '_', '-' and '.' only")
         self.folder = Path(folder)
         self.writer = writer
+        self.claims = Claims(self.folder)  # of what this store's owner is generating
         self._process = os.getpid()
         self._lock: int | None = None
         self._path: Path | None = None
@@ -76,6 +78,7 @@ class GenerationStore:
 
     def close(self) -> None:
         """Close all files and free the writer name; a later call opens them again."""
+        self.claims.release_all()
         for path in list(self._readers):
             self._forget(path)
         if self._connection is not None:

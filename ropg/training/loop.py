@@ -267,7 +267,9 @@ class _Run:
         try:
             means = self.evaluate()
         except FloatingPointError as error:
-            raise FloatingPointError(f"evaluation after step {p.step}: {error}") from error
+            raise FloatingPointError(
+                f"evaluation after step {p.step}: {error}{self.stepper.remedy(p.step)}"
+            ) from error
         record: dict[str, Any] = {
             "event": "evaluation",
             "step": p.step,

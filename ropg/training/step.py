@@ -95,13 +95,17 @@ class Stepper:
             loss, logs = self.accumulate(step, rows)
             norm = self._clip(rows)
         except FloatingPointError as error:
-            raise FloatingPointError(f"step {step + 1}: {error}") from error
+            raise FloatingPointError(f"step {step + 1}: {error}{self.remedy(step)}") from error
         except ValueError as error:
             raise ValueError(f"step {step + 1}: {error}") from error
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
         return StepReport(lr, len(rows), loss, norm, logs)
+
+    def remedy(self, steps: int) -> str:
+        """What to change where numbers are not finite after ``steps`` steps; before the first it was not these."""
+        return f"; the training diverged: lower optim.lr (now {self._settings.lr:g})" if steps else ""
 
     def live_rows(self, step: int) -> list[Row]:
         """The rows of a step that have candidates; the last step of an epoch sees what is left."""
