@@ -27,8 +27,8 @@ def likelihoods_missing(
 ) -> tuple[list[str], list[float], int]:
     """Keys and mean log-probabilities per token of each (prompt, target), and how many the LLM computed.
 
-    Batches are planned over all distinct pairs, claimed, committed whole, and shared out among the processes of a launcher,
-    and ``owners`` names the user of each pair, as in ``generate_missing``.
+    Batches are planned over all distinct pairs, claimed, committed whole, and shared out among the processes of a
+    launcher, and ``owners`` names the user of each pair, as in ``generate_missing``.
 
     Raises ValueError, naming the prompt's beginning, for a value that is not a log-probability; nothing
     of that batch is stored.

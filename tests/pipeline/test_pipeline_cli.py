@@ -106,7 +106,7 @@ def refused(capsys, *arguments: str) -> tuple[int, str]:
         ("optim.learning_rate=1", ["optim holds lr, epochs,"]),
         ("+optim.learning_rate=1", ["no key optim.learning_rate", "optim holds lr, epochs,"]),
         ("++optimm.lr=1", ["optimm", "optim"]),
-        ("seeds=1", ["Did you mean seed?"]),
+        ("seeds=1", ["Did you mean seed"]),
         ("metod=ropg_kd", ["Did you mean method"]),
         ("method=ropg_kl", ["method=ropg_kl", "Did you mean", "ropg_kd", "Options: ropg_kd, ropg_rl"]),
         ("task=lamp4", ["Did you mean lamp_4", "pgraphrag_title"]),

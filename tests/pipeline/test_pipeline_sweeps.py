@@ -117,6 +117,7 @@ def test_a_search_goes_on_with_its_trials(sweep, tmp_path):
     assert values == pytest.approx(sorted(trial["value"] for trial in after))  # dev, never the held-out users
 
 
+@pytest.mark.slow
 def test_jobs_of_a_queue(sweep, tmp_path):
     """submitit runs every job in a process of its own: outcomes come back, and the exit status with them."""
     pytest.importorskip("submitit")
