@@ -28,6 +28,7 @@ from ropg.sweep import best_dev_reward, job_files, read_jobs, write_sweep
 _SAME_SWEEP = re.compile(
     r"-|launcher=|run\.|store\.|tracking\.|\+*hydra\.(launcher|sweeper\.(n_trials|n_jobs|max_failure_rate)\b)"
 )
+_OPTUNA = "hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper"
 _folders: list[Path] = []  # of the sweep that this process has begun
 
 
@@ -39,6 +40,13 @@ class NoteFolder(Callback):
         folder = Path(config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         _folders.append(folder)
+        if config.hydra.sweeper._target_ == _OPTUNA:
+            from hydra.core.plugins import Plugins
+
+            from ropg.optuna_sweeper import ResumableSweeper
+
+            # Hydra refuses a sweeper by a name outside its own package of plugins, but takes ours for its own
+            Plugins.instance().class_name_to_class[_OPTUNA] = ResumableSweeper
 
 
 def is_multirun(arguments: Sequence[str]) -> bool:
