@@ -12,6 +12,10 @@ from pathlib import Path
 import hydra
 import pipeline_files as files
 import pytest
+from hydra.core.config_store import ConfigStore
+
+from ropg.cli import CONF
+from ropg.configuration import Config
 
 ROOT = Path(__file__).parents[2]
 
