@@ -85,5 +85,5 @@ def refuse_launch(environment: Mapping[str, str]) -> None:
         if environment.get(variable, "false").lower() in ("true", "1"):
             raise ValueError(
                 f"training under {name} is not supported: the encoders trained here fit a GPU whole, and every "
-                "process keeps a copy; launch with accelerate launch --config_file launch/ddp.yaml"
+                "process keeps a copy; launch with accelerate launch --config_file docs/accelerate/ddp.yaml"
             )
