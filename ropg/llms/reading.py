@@ -56,7 +56,8 @@ def read_texts(
     for part in passes if width or old else []:
         long = max(len(texts[i]) for i in part)
         rows = torch.tensor(part, device=device)
-        cache, seen = DynamicCache(), torch.zeros(len(part), 0, dtype=torch.long, device=device)
+        cache: Any = DynamicCache()
+        seen = torch.zeros(len(part), 0, dtype=torch.long, device=device)
         if before is not None and old:
             which = torch.tensor([row_of[i] for i in part], device=device)
             for number, layer in enumerate(before.cache.layers):
