@@ -13,7 +13,8 @@ from benchmarks.measure import Outcome, alternate, seconds
 from benchmarks.texts import HOTELS, Reviews, vocabulary
 from ropg.llms import load_llm
 
-USERS, L, NEW = 4, 16, 12
+USERS, L, NEW, WORDS = 4, 16, 12, 5000
+VOCABULARY = 32_128  # T5's
 
 
 def save_t5(folder: Path) -> None:
@@ -22,7 +23,7 @@ def save_t5(folder: Path) -> None:
     from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
     words = {"<pad>": 0, "</s>": 1, "<unk>": 2}
-    words |= {word: 3 + i for i, word in enumerate(vocabulary(5000))}
+    words |= {word: 3 + i for i, word in enumerate(vocabulary(WORDS))}
     core = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
@@ -30,14 +31,14 @@ def save_t5(folder: Path) -> None:
         tokenizer_object=core, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     ).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"d_model": 256, "d_kv": 32, "d_ff": 1024, "num_layers": 4, "num_heads": 8}
+    sizes = {"d_model": 160, "d_kv": 32, "d_ff": 640, "num_layers": 4, "num_heads": 5}
     config = T5Config(
-        vocab_size=len(words),
+        vocab_size=VOCABULARY,
         **sizes,
         decoder_start_token_id=0,
         pad_token_id=0,
         eos_token_id=1,
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
     )
     T5ForConditionalGeneration(config).save_pretrained(folder)
 

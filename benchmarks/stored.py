@@ -24,9 +24,11 @@ def prompts_of(n: int) -> list[str]:
     ]
 
 
-def new_llm() -> LLM:
+def new_llm(batch_tokens: int = 4096) -> LLM:
     """SmolLM2, greedy, not loaded yet."""
-    return load_llm("causal", model=MODEL, num_beams=1, max_new_tokens=12, stop=["\n"], batch_tokens=4096)
+    return load_llm(
+        "causal", model=MODEL, num_beams=1, max_new_tokens=12, stop=["\n"], batch_tokens=batch_tokens
+    )
 
 
 def run(pairs: int = 3) -> Outcome:

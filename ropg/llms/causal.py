@@ -5,13 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropg.llms import LLMS
+from ropg.llms.greedy import decode_greedily
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
 from ropg.llms.prefixes import prefix_groups, prefix_lengths
+from ropg.llms.reading import read_texts
+from ropg.llms.stopping import StopStrings
 from ropg.text import well_formed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @LLMS.register("causal")
@@ -113,33 +119,74 @@ class CausalLLM(LocalLLM):
         return units
 
     def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
-        """What ``generate`` reads: with a cache of what several prompts begin with, where that is worth a pass."""
-        groups = prefix_groups(encoded, len(encoded))
-        lengths = prefix_lengths(list(map(len, encoded)), groups, self.num_beams)
-        if lengths is None:
-            return self._pad(encoded)
-        prefixes = [encoded[group.members[0]][:read] for group, read in zip(groups, lengths, strict=True)]
-        group_of = {i: number for number, group in enumerate(groups) for i in group.members}
-        return self._continued(encoded, prefixes, [group_of[i] for i in range(len(encoded))])
+        """What decoding starts from: with a cache of all but the last token of each prompt.
 
-    def _continued(
-        self, encoded: Sequence[list[int]], prefixes: Sequence[list[int]], group_of: Sequence[int]
-    ) -> dict[str, Any]:
-        """Read each prefix once; then each prompt is its prefix's cache, and the rest after it."""
+        What several prompts begin with is read once, where that is worth a pass of its own; their rests in passes of
+        like length; and a prompt once, not once for each of its beams.
+        """
         import torch
-        from transformers import DynamicCache
 
-        model, read = self.model, self._pad(prefixes)  # (groups, P)
-        positions = (read["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)
-        keep = {"logits_to_keep": 1} if self._keeps_logits else {}
-        cache = DynamicCache()
+        if not self._remembers_all:
+            return self._pad(encoded)
+        groups = prefix_groups(encoded, len(encoded))
+        lengths = prefix_lengths(list(map(len, encoded)), groups) or [0] * len(groups)
+        prefixes = [encoded[group.members[0]][:length] for group, length in zip(groups, lengths, strict=True)]
+        group_of = {i: number for number, group in enumerate(groups) for i in group.members}
+        row_of = [group_of[i] for i in range(len(encoded))]
+        rests = [ids[len(prefixes[row]) : -1] for ids, row in zip(encoded, row_of, strict=True)]
         with torch.inference_mode():
-            model(**read, position_ids=positions, use_cache=True, **{self._cache_name: cache}, **keep)
-            rows = torch.tensor(group_of, device=self.device)  # (prompts,)
-            cache.batch_select_indices(rows.repeat_interleave(self.num_beams))
-        rest = self._pad([ids[len(prefixes[group]) :] for ids, group in zip(encoded, group_of, strict=True)])
-        joined = {name: torch.cat([read[name][rows], rest[name]], dim=1) for name in read}  # (prompts, P + S)
-        return {**joined, self._cache_name: cache}
+            begun = read_texts(self._fill, self._pad, prefixes, self.device) if any(prefixes) else None
+            read = read_texts(self._fill, self._pad, rests, self.device, begun, row_of)
+            read.cache.batch_repeat_interleave(self.num_beams)
+        last = self._pad([ids[-1:] for ids in encoded])
+        return {
+            # of the tokens that are read only the number counts
+            "input_ids": torch.cat([torch.zeros_like(read.mask), last["input_ids"]], dim=1),
+            "attention_mask": torch.cat([read.mask, last["attention_mask"]], dim=1),
+            self._cache_name: read.cache,
+        }
+
+    def _fill(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> None:
+        """One pass that fills ``cache``: (rows, S), (rows, P + S), (rows, S). The logits are not used."""
+        keep = {"logits_to_keep": 1} if self._keeps_logits else {}
+        self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=True,
+            **{self._cache_name: cache},
+            **keep,
+        )
+
+    @cached_property
+    def _remembers_all(self) -> bool:
+        """Whether keys and values of every token are all that the model keeps: no window, no state."""
+        config = self.model.config
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        return kinds == {"full_attention"} and not getattr(self.model, "_is_stateful", False)
+
+    def _decode_batch(self, inputs: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
+        if self.num_beams > 1 or self._cache_name not in inputs:
+            return super()._decode_batch(inputs)
+        import torch
+
+        assert self._settings is not None
+        bad = torch.zeros(len(inputs["input_ids"]), dtype=torch.bool, device=self.device)
+
+        def check(logits: Tensor, rows: Tensor) -> None:
+            bad[rows] |= ~logits.sum(dim=-1).isfinite()  # see FiniteLogits
+
+        stopped = StopStrings(self.stop, self._decode, 0, self._completes) if self.stop else None
+        answers = decode_greedily(
+            self.model,
+            inputs,
+            self._cache_name,
+            self.max_new_tokens,
+            self._settings.eos_token_id or [],
+            check,
+            stopped,
+        )
+        return answers, bad.nonzero()[:, 0].tolist()
 
     def _new_text_starts(self, prompt_width: int) -> int:
         return prompt_width

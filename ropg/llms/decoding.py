@@ -86,7 +86,7 @@ class FiniteLogits:
     """A logits processor that changes nothing and remembers which rows had NaN or infinite logits.
 
     The sum of a row is finite exactly when the row is (logits are far below the range of float32), so one
-    reduction per step is enough, and :meth:`check` waits for the device once, at the end.
+    reduction per step is enough, and :meth:`places` waits for the device once, at the end.
     """
 
     def __init__(self) -> None:
@@ -98,13 +98,12 @@ class FiniteLogits:
         self.bad = bad if self.bad is None else self.bad | bad
         return scores
 
-    def check(self, n_prompts: int) -> None:
-        """Raise NonFiniteLogits, naming the places in the batch, if any row was not finite."""
+    def places(self, n_prompts: int) -> list[int]:
+        """The places in the batch of the prompts with a row that was not finite."""
         if self.bad is None:
-            return
+            return []
         rows = self.bad.view(n_prompts, -1).any(dim=1)  # (prompts, beams) -> (prompts,)
-        if bool(rows.any()):
-            raise_non_finite(rows.nonzero().flatten().tolist(), n_prompts)
+        return list(rows.nonzero().flatten().tolist())
 
 
 def raise_non_finite(places: list[int], n_prompts: int) -> None:

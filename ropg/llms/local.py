@@ -249,23 +249,28 @@ class LocalLLM(BatchedLLM):
 
     def _generate(self, encoded: Sequence[list[int]]) -> list[Generation]:
         import torch
+
+        _ = self.model  # loads the weights, and the tokenizer's pad token with them
+        with torch.inference_mode():
+            rows, bad = self._decode_batch(self._inputs(encoded))
+        if bad:
+            decoding.raise_non_finite(bad, len(encoded))
+        return [self._read(ids, len(prompt)) for ids, prompt in zip(rows, encoded, strict=True)]
+
+    def _decode_batch(self, inputs: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
+        """New tokens of each prompt, and the places of prompts with logits that are not finite: by ``generate``."""
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        model = self.model
-        inputs = self._inputs(encoded)
         start = self._new_text_starts(inputs["input_ids"].shape[1])
         finite = decoding.FiniteLogits()
         criteria = [StopStrings(self.stop, self._decode, start, self._completes)] if self.stop else []
-        with torch.inference_mode():
-            output = model.generate(
-                **inputs,
-                generation_config=self._settings,
-                logits_processor=LogitsProcessorList([finite]),
-                stopping_criteria=StoppingCriteriaList(criteria),
-            )
-        finite.check(len(encoded))
-        rows = output[:, start:].tolist()  # (prompts, new tokens)
-        return [self._read(ids, len(prompt)) for ids, prompt in zip(rows, encoded, strict=True)]
+        output = self.model.generate(
+            **inputs,
+            generation_config=self._settings,
+            logits_processor=LogitsProcessorList([finite]),
+            stopping_criteria=StoppingCriteriaList(criteria),
+        )
+        return output[:, start:].tolist(), finite.places(len(inputs["input_ids"]))
 
     def _read(self, ids: list[int], prompt_tokens: int) -> Generation:
         """One row of new tokens: cut at the end-of-sequence token or at a stop string, decoded."""

@@ -65,30 +65,28 @@ def prefix_groups(prompts: Sequence[Sequence[int]], most: int, least: int = LEAS
     return groups[::-1]
 
 
-def prefix_lengths(lengths: Sequence[int], groups: Sequence[PrefixGroup], beams: int = 1) -> list[int] | None:
+def prefix_lengths(lengths: Sequence[int], groups: Sequence[PrefixGroup]) -> list[int] | None:
     """How many tokens of each group to read once; None where reading all prompts whole costs less.
 
     Prefixes are padded to the longest prefix, what follows to the longest rest; so a long prefix may be better read in
     part, and a prompt alone is cut where it needs no more room than the others. Every prefix has at least one token and
-    leaves one. Beams of a prompt share all but its last token: what is no prefix is read by each of them.
+    leaves one.
 
     Parameters
     ----------
-    lengths: tokens of each of the n prompts. groups: of these prompts. beams: rows of each prompt.
+    lengths: tokens of each of the n prompts. groups: of these prompts.
 
     >>> prefix_lengths([30, 31, 12], [PrefixGroup((0, 1), 25), PrefixGroup((2,), 0)])
     [25, 6]
-    >>> apart = [PrefixGroup((0,), 0), PrefixGroup((1,), 0), PrefixGroup((2,), 0)]
-    >>> prefix_lengths([30, 31, 12], apart), prefix_lengths([30, 31, 12], apart, beams=4)
-    (None, [29, 30, 11])
+    >>> prefix_lengths([30, 31, 12], [PrefixGroup((0,), 0), PrefixGroup((1,), 0), PrefixGroup((2,), 0)]) is None
+    True
     """
     if min(lengths, default=0) < 2:
         return None
     longest, best = max(lengths), None
-    rows = len(lengths) * beams
-    least_cost = (1 - WORTH) * rows * longest
+    least_cost = (1 - WORTH) * len(lengths) * longest
     shared = [group for group in groups if group.length]
-    for cap in sorted({group.length for group in shared} | ({longest - 1} if beams > 1 else set())):
+    for cap in sorted({group.length for group in shared}):
         after = max(
             (lengths[i] - min(group.length, cap) for group in shared for i in group.members), default=1
         )
@@ -99,7 +97,7 @@ def prefix_lengths(lengths: Sequence[int], groups: Sequence[PrefixGroup], beams:
             for group in groups
         ]
         rest = max(lengths[i] - read for group, read in zip(groups, own, strict=True) for i in group.members)
-        cost = len(groups) * max(own) + rows * rest
+        cost = len(groups) * max(own) + len(lengths) * rest
         if cost < least_cost and max(own) + rest <= WIDER * longest:
             best, least_cost = own, cost
     return best

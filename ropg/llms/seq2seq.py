@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ropg.batching import slices
 from ropg.llms import LLMS
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
+from ropg.llms.reading import overhead
 from ropg.text import well_formed
 
 if TYPE_CHECKING:
@@ -53,8 +55,14 @@ class Seq2SeqLLM(LocalLLM):
         return self.encode([prompt])[0], ids
 
     def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
-        """What ``generate`` reads: with a cache that leaves what beams of one prompt have in common where it is."""
+        """What ``generate`` reads: prompts encoded, and the keys and values that the decoder makes of them.
+
+        Prompts go through the encoder in passes of like length. The decoder's view of a prompt is computed once, for
+        ``generate`` to repeat for its beams; ``generate`` itself would compute it for each of them.
+        """
+        import torch
         from transformers import DynamicCache, EncoderDecoderCache
+        from transformers.modeling_outputs import BaseModelOutput
 
         class OfPrompts(DynamicCache):
             """Keys and values of the prompts, the same for all beams of one.
@@ -66,9 +74,36 @@ class Seq2SeqLLM(LocalLLM):
             def reorder_cache(self, beam_idx: Tensor) -> None:
                 """Beams change places only within a prompt, so nothing moves."""
 
-        if self.num_beams == 1:
-            return self._pad(encoded)
-        return {**self._pad(encoded), self._cache_name: EncoderDecoderCache(DynamicCache(), OfPrompts())}
+        assert self._settings is not None
+        padded = self._pad(encoded)
+        with torch.inference_mode():
+            states = self._encode(encoded)  # (prompts, width, D)
+            cache = EncoderDecoderCache(DynamicCache(), OfPrompts())
+            start = torch.full((len(encoded), 1), self._settings.decoder_start_token_id, device=self.device)
+            self.model.get_decoder()(
+                input_ids=start,
+                encoder_hidden_states=states,
+                encoder_attention_mask=padded["attention_mask"],
+                use_cache=True,
+                **{self._cache_name: cache},
+            )
+            cache.cross_attention_cache.batch_repeat_interleave(self.num_beams)
+        return {
+            **padded,
+            "encoder_outputs": BaseModelOutput(last_hidden_state=states),
+            self._cache_name: EncoderDecoderCache(DynamicCache(), cache.cross_attention_cache),
+        }
+
+    def _encode(self, encoded: Sequence[list[int]]) -> Tensor:
+        """The encoder's states of each prompt, padded with zeros: (prompts, longest prompt, D)."""
+        encoder, width = self.model.get_encoder(), max(map(len, encoded))
+        states: Any = None
+        for part in slices(list(map(len, encoded)), overhead(self.device)):
+            found = encoder(**self._pad([encoded[i] for i in part])).last_hidden_state
+            if states is None:
+                states = found.new_zeros(len(encoded), width, found.shape[2])
+            states[part, : found.shape[1]] = found
+        return cast("Tensor", states)
 
     def _check_positions(self, limit: int | None) -> None:
         # T5 has relative positions and no limit; others have one for each side
