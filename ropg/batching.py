@@ -70,10 +70,8 @@ def slices(lengths: Sequence[int], overhead: int) -> list[list[int]]:
     [[1, 3, 0, 2]]
     """
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
-    cost, start = (
-        [0] * (len(order) + 1),
-        [0] * (len(order) + 1),
-    )  # of the first texts: the least, the last pass's begin
+    cost = [0] * (len(order) + 1)  # the least for the first texts
+    start = [0] * (len(order) + 1)  # where the last pass over them begins
     for end in range(1, len(order) + 1):
         options = [
             (cost[begin] + (end - begin) * lengths[order[end - 1]] + overhead, begin) for begin in range(end)

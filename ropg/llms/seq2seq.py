@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ropg.batching import slices
 from ropg.llms import LLMS
+from ropg.llms.beams import share_prompts
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
 from ropg.llms.reading import overhead
@@ -57,8 +58,8 @@ class Seq2SeqLLM(LocalLLM):
     def _inputs(self, encoded: Sequence[list[int]]) -> dict[str, Any]:
         """What ``generate`` reads: prompts encoded, and the keys and values that the decoder makes of them.
 
-        Prompts go through the encoder in passes of like length. The decoder's view of a prompt is computed once, for
-        ``generate`` to repeat for its beams; ``generate`` itself would compute it for each of them.
+        Prompts go through the encoder in passes of like length. The decoder's view of a prompt is computed once for all
+        its beams (:mod:`ropg.llms.beams`); ``generate`` itself would compute it for each of them.
         """
         import torch
         from transformers import DynamicCache, EncoderDecoderCache
@@ -87,7 +88,8 @@ class Seq2SeqLLM(LocalLLM):
                 use_cache=True,
                 **{self._cache_name: cache},
             )
-            cache.cross_attention_cache.batch_repeat_interleave(self.num_beams)
+            if not share_prompts(self.model.get_decoder()):
+                cache.cross_attention_cache.batch_repeat_interleave(self.num_beams)
         return {
             **padded,
             "encoder_outputs": BaseModelOutput(last_hidden_state=states),
