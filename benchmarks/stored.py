@@ -70,7 +70,7 @@ def run(pairs: int = 3) -> Outcome:
         fast,
         at_least=100,
         checked="texts equal, and the weights stayed unloaded",
-        limit=f"reading the answers by their keys takes {lookup * 1000:.1f} ms; the rest is the tokenizer, which plans "
-        "the batches of an undisturbed run",
+        limit=f"reading the answers by their keys takes {lookup * 1000:.1f} ms; the rest names the LLM by its file and "
+        "the prompts by their keys",
         notes={"ideal_seconds": lookup},
     )

@@ -80,10 +80,10 @@ def generate_missing(
 ) -> GenerationReport:
     """Answer every prompt, from the store where it can, by the LLM where it must.
 
-    Batches are planned over all distinct prompts before the store is consulted, and each is committed
+    Batches are planned over all distinct prompts, whatever the store has of them, and each is committed
     whole: a resumed run generates the same batches as an undisturbed one, and so the same texts. Of a
     batch that other runs filled in part only the missing prompts are generated. An LLM whose answers are
-    all there is never asked, so its weights stay unloaded.
+    all there is never asked, not even for a plan, so that its tokenizer and weights stay unloaded.
 
     Processes on one store share the work: a batch that another has claimed is left to it and looked for at
     the end, and taken over where the other has died (see :mod:`ropg.feedback.claims`).
@@ -100,21 +100,19 @@ def generate_missing(
     """
     started = time.monotonic()
     distinct = list(dict.fromkeys(prompts))
-    batches = planned_batches(llm, distinct)
     together = shard is None and processes.count() > 1
     if together:
         processes.require_same(digest(distinct), "prompts")
         shard = (processes.index(), processes.count())
-    if shard is not None:
-        batches = batches[_checked(shard)[0] :: shard[1]]
     settings = {"identity": dict(llm.identity), "decoding": dict(llm.decoding)}
     key_of = {prompt: generation_key(llm.identity, prompt, llm.decoding) for prompt in distinct}
     records = store.get_many(key_of.values())
+    first, step = (0, 1) if shard is None else _checked(shard)
+    batches = planned_batches(llm, distinct)[first::step] if len(records) < len(distinct) else []
     wanted = [[distinct[index] for index in batch] for batch in batches]
     users = owners_of((key_of[prompt] for prompt in prompts), owners)
-    if users:  # of this shard's prompts only
-        mine = (key_of[prompt] for batch in wanted for prompt in batch)
-        store.put_owners({key: users[key] for key in mine if key in records})
+    if first == 0:  # one of the shards notes whose the stored answers are
+        store.put_owners({key: users[key] for key in records if key in users})
     total = sum(map(len, wanted))
     missing = sum(key_of[prompt] not in records for batch in wanted for prompt in batch)
     n_generated = tokens = 0

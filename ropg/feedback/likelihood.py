@@ -35,16 +35,19 @@ def likelihoods_missing(
     """
     distinct = list(dict.fromkeys(pairs))
     key_of = {pair: likelihood_key(llm.identity, *pair) for pair in distinct}
-    batches = planned_batches(llm, [prompt for prompt, _ in distinct])
     together = processes.count() > 1
     if together:
         processes.require_same(digest(list(key_of.values())), "pairs of prompt and target")
-        batches = batches[processes.index() :: processes.count()]
-    mine = [distinct[index] for batch in batches for index in batch]
     settings = {"identity": dict(llm.identity)}
     values = store.get_likelihoods(key_of.values())
+    batches: list[list[int]] = []
+    if len(values) < len(distinct):
+        batches = planned_batches(llm, [prompt for prompt, _ in distinct])
+        batches = batches[processes.index() :: processes.count()]
+    mine = [distinct[index] for batch in batches for index in batch]
     users = owners_of((key_of[pair] for pair in pairs), owners)
-    store.put_owners({key: users[key] for key in users if key in values})
+    if processes.is_main():
+        store.put_owners({key: users[key] for key in users if key in values})
     missing = sum(key_of[pair] not in values for pair in mine)
     n_computed = 0
 
