@@ -7,23 +7,26 @@ from typing import Any
 
 import torch
 
-from benchmarks.llms import check_equal, in_batches, one_at_a_time
-from benchmarks.measure import Outcome, alternate, seconds
+from benchmarks.llms import compare
+from benchmarks.measure import Outcome, seconds
 from benchmarks.stored import new_llm
-from benchmarks.texts import CLOTHES, Reviews
+from benchmarks.texts import CLOTHES, HOTELS, Reviews
 from ropg.llms.prefixes import prefix_groups
 
 ITEMS, REVIEWS, USERS = 1, 2, 16
 
 
 def prompts_of() -> list[str]:
-    """Each user of an item is asked about with each of its reviews, which all users share."""
-    source = Reviews(0, CLOTHES)
+    """Each user of an item is asked about with each of its reviews, which all users share.
+
+    A made-up word has about three tokens, so that reviews have as many as those of hotels: 240 in the mean.
+    """
+    source, asked = Reviews(0, HOTELS), Reviews(1, CLOTHES)
     prompts = []
     for _ in range(ITEMS):
-        documents = [(source.text(shortest=20, longest=120), source.title()) for _ in range(REVIEWS)]
+        documents = [(source.text(shortest=30, longest=100), source.title()) for _ in range(REVIEWS)]
         for _ in range(USERS):
-            x = source.text(shortest=10, longest=60)
+            x = asked.text(shortest=5, longest=50)
             prompts += [f"review: {text}\ntitle: {title}\n\nreview: {x}\ntitle:" for text, title in documents]
     return prompts
 
@@ -43,7 +46,7 @@ def raw_seconds(llm: Any, prompts: Sequence[str], texts: Sequence[str]) -> float
         )
 
         def step() -> None:
-            model(ids[:, -1:], past_key_values=cache, use_cache=True)
+            model(ids[:, -1:], **{llm._cache_name: cache}, use_cache=True)
             cache.crop(-1)
 
         decode = min(seconds(step) for _ in range(5)) / rows
@@ -54,8 +57,7 @@ def run(pairs: int = 3) -> Outcome:
     """Compare on 32 prompts."""
     prompts, llm = prompts_of(), new_llm(batch_tokens=16384)
     llm.generate_batch(prompts[:1])  # loads the weights
-    together = check_equal(llm, prompts)
-    slow, fast = alternate(lambda: one_at_a_time(llm, prompts), lambda: in_batches(llm, prompts), pairs)
+    slow, fast, together = compare(llm, prompts, pairs)
     ideal = raw_seconds(llm, prompts, together)
     return Outcome(
         "feedback_prefix",

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.llms import check_equal, in_batches, one_at_a_time
-from benchmarks.measure import Outcome, alternate, seconds
+from benchmarks.llms import compare
+from benchmarks.measure import Outcome, seconds
 from benchmarks.texts import HOTELS, Reviews, vocabulary
 from ropg.llms import load_llm
 
-USERS, L, NEW, WORDS = 4, 16, 12, 5000
+USERS, L, NEW, WORDS = 8, 16, 12, 5000
 VOCABULARY = 32_128  # T5's
 
 
@@ -57,7 +57,7 @@ def prompts_of() -> list[str]:
 
 
 def run(pairs: int = 3) -> Outcome:
-    """Compare on 64 prompts."""
+    """Compare on 128 prompts."""
     prompts = prompts_of()
     with tempfile.TemporaryDirectory() as folder:
         save_t5(Path(folder))
@@ -71,8 +71,7 @@ def run(pairs: int = 3) -> Outcome:
             device="cpu",
         )
         llm.generate_batch(prompts[:1])
-        check_equal(llm, prompts)
-        slow, fast = alternate(lambda: one_at_a_time(llm, prompts), lambda: in_batches(llm, prompts), pairs)
+        slow, fast, _ = compare(llm, prompts, pairs)
         parameters = sum(p.numel() for p in llm.model.parameters())
         ideal = raw_seconds(llm, prompts)
     return Outcome(
@@ -101,7 +100,10 @@ def raw_seconds(llm: Any, prompts: list[str]) -> float:
             cache, start = None, torch.zeros(beams, 1, dtype=torch.long)
             for _ in range(NEW):
                 out = model(
-                    encoder_outputs=states, decoder_input_ids=start, past_key_values=cache, use_cache=True
+                    encoder_outputs=states,
+                    decoder_input_ids=start,
+                    use_cache=True,
+                    **{llm._cache_name: cache},
                 )
                 cache = out.past_key_values
                 start = out.logits[:, -1:].argmax(dim=-1)

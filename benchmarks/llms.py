@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.measure import and_more, seconds
 from ropg.feedback.generation import generate_missing
 from ropg.feedback.store import GenerationStore
 
@@ -37,10 +38,20 @@ def in_batches(llm: Any, prompts: Sequence[str]) -> list[str]:
         return generate_missing(llm, prompts, store, progress=False).texts
 
 
-def check_equal(llm: Any, prompts: Sequence[str]) -> list[str]:
-    """The answers, which must be the same both ways. Raises AssertionError, with their number, where some differ."""
-    single, together = one_at_a_time(llm, prompts), in_batches(llm, prompts)
-    differing = sum(a != b for a, b in zip(single, together, strict=True))
+def compare(
+    llm: Any, prompts: Sequence[str], pairs: int
+) -> tuple[tuple[float, ...], tuple[float, ...], list[str]]:
+    """Seconds of both ways in each pair, and the answers, which the first pair must have the same both ways.
+
+    Raises AssertionError, with their number, where some differ.
+    """
+    found: dict[str, list[str]] = {}
+    first = (
+        seconds(lambda: found.update(single=one_at_a_time(llm, prompts))),
+        seconds(lambda: found.update(together=in_batches(llm, prompts))),
+    )
+    differing = sum(a != b for a, b in zip(found["single"], found["together"], strict=True))
     if differing:
         raise AssertionError(f"{differing} of {len(prompts)} answers differ")
-    return together
+    slow, fast = and_more(first, lambda: one_at_a_time(llm, prompts), lambda: in_batches(llm, prompts), pairs)
+    return slow, fast, found["together"]

@@ -32,8 +32,8 @@ def new_llm(batch_tokens: int = 4096) -> LLM:
 
 
 def run(pairs: int = 3) -> Outcome:
-    """Compare on 96 prompts."""
-    prompts, llm = prompts_of(96), new_llm()
+    """Compare on 48 prompts."""
+    prompts, llm = prompts_of(48), new_llm()
     users = [f"user {i // 4}" for i in range(len(prompts))]
     with tempfile.TemporaryDirectory() as folder, GenerationStore(Path(folder) / "store") as store:
         llm.generate_batch(prompts[:1])  # loads the weights
@@ -65,7 +65,7 @@ def run(pairs: int = 3) -> Outcome:
             lookup = seconds(keys_only)
     return Outcome(
         "stored",
-        "feedback of 96 prompts, everything in the store, against generating it again with SmolLM2",
+        "feedback of 48 prompts, everything in the store, against generating it again with SmolLM2",
         slow,
         fast,
         at_least=100,

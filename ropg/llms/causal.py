@@ -13,6 +13,7 @@ from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
 from ropg.llms.prefixes import prefix_groups, prefix_lengths
 from ropg.llms.reading import read_texts
+from ropg.llms.room import CHUNK
 from ropg.llms.stopping import StopStrings
 from ropg.text import well_formed
 
@@ -132,19 +133,25 @@ class CausalLLM(LocalLLM):
         lengths = prefix_lengths(list(map(len, encoded)), groups) or [0] * len(groups)
         prefixes = [encoded[group.members[0]][:length] for group, length in zip(groups, lengths, strict=True)]
         group_of = {i: number for number, group in enumerate(groups) for i in group.members}
-        row_of = [group_of[i] for i in range(len(encoded))]
-        rests = [ids[len(prefixes[row]) : -1] for ids, row in zip(encoded, row_of, strict=True)]
+        follows = [group_of[i] for i in range(len(encoded))]
+        rests = [ids[len(prefixes[group]) : -1] for ids, group in zip(encoded, follows, strict=True)]
         with torch.inference_mode():
             begun = read_texts(self._fill, self._pad, prefixes, self.device) if any(prefixes) else None
-            read = read_texts(self._fill, self._pad, rests, self.device, begun, row_of)
-            read.cache.batch_repeat_interleave(self.num_beams)
-        last = self._pad([ids[-1:] for ids in encoded])
-        return {
+            room = min(self.max_new_tokens, CHUNK)
+            read = read_texts(self._fill, self._pad, rests, self.device, begun, follows, room)
+        last = self._pad([encoded[i][-1:] for i in read.order])
+        inputs = {
             # of the tokens that are read only the number counts
             "input_ids": torch.cat([torch.zeros_like(read.mask), last["input_ids"]], dim=1),
             "attention_mask": torch.cat([read.mask, last["attention_mask"]], dim=1),
-            self._cache_name: read.cache,
         }
+        rows = torch.tensor(read.order, device=self.device)
+        if self.num_beams == 1:
+            return inputs | {self._cache_name: read.cache, "rows": rows}
+        back = rows.argsort()  # generate answers in the order of its rows
+        with torch.inference_mode():
+            read.cache.batch_select_indices(back.repeat_interleave(self.num_beams))
+        return {name: tensor[back] for name, tensor in inputs.items()} | {self._cache_name: read.cache}
 
     def _fill(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> None:
         """One pass that fills ``cache``: (rows, S), (rows, P + S), (rows, S). The logits are not used."""

@@ -31,7 +31,8 @@ def decode_greedily(
     ----------
     forward: the model.
     inputs: ``input_ids`` (rows, T) and ``attention_mask`` (rows, T), padded on the left, and under ``cache_name`` the
-        cache of all tokens but the last; it is used up.
+        cache of all tokens but the last; it is used up. ``rows`` (rows,): which prompt each is, so that the answers
+        come in the prompts' order.
     ends: the end-of-sequence tokens.
     check: called at every step with logits (live rows, vocabulary) in float32 and these rows' numbers.
     stopped: new tokens (live rows, n) -> (live rows,) bool, True where a stop string has just been completed.
@@ -40,7 +41,7 @@ def decode_greedily(
 
     ids, mask, cache = inputs["input_ids"], inputs["attention_mask"], inputs[cache_name]
     answers: list[list[int]] = [[] for _ in range(len(ids))]
-    rows = torch.arange(len(ids), device=ids.device)  # of the tensors below: the prompt's number
+    rows = inputs["rows"]  # of the tensors below: the prompt's number
     live = torch.ones_like(rows, dtype=torch.bool)
     last, new = ids[:, -1:], ids[:, :0]
     positions = mask.sum(dim=1, keepdim=True) - 1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ropg.batching import slices
+from ropg.llms.room import Room
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,10 +27,14 @@ def overhead(device: str) -> int:
 
 @dataclass
 class Read:
-    """Texts that a model has read: a cache of n rows, padded on the left, and its mask (n, width)."""
+    """Texts that a model has read: a cache of n rows, padded on the left, and its mask (n, width).
+
+    Row r holds text ``order[r]``: texts of like length are side by side.
+    """
 
     cache: Any
     mask: Tensor
+    order: list[int]
 
 
 def read_texts(
@@ -38,47 +43,39 @@ def read_texts(
     texts: Sequence[list[int]],
     device: str,
     before: Read | None = None,
-    row_of: Sequence[int] = (),
+    follows: Sequence[int] = (),
+    room: int = 0,
 ) -> Read:
-    """Read texts (some may be empty) on from ``before``, whose row ``row_of[i]`` text i continues.
+    """Read texts (some may be empty) on from ``before``, whose text ``follows[i]`` text i continues.
 
     ``forward(input_ids, attention_mask, position_ids, cache)`` fills the cache; ``pad`` gives ids and mask, padded on
-    the left. Padding costs time only within a pass; the texts are put side by side afterwards.
+    the left. Padding costs time only within a pass: each writes into its rows of one cache, which has room for that
+    many tokens more.
     """
     import torch
-    from transformers import DynamicCache
 
     width = max(map(len, texts))
-    count, old = len(texts), before.mask.shape[1] if before else 0
-    mask = torch.zeros(count, old + width, dtype=torch.long, device=device)
-    keys: list[Tensor] = []  # of each layer, keys and values by turns: (n, h, P + S, d)
+    old = before.mask.shape[1] if before else 0
     passes = slices(list(map(len, texts)), overhead(device))
-    for part in passes if width or old else []:
+    order = [i for part in passes for i in part]
+    whole = Room(len(texts), old + width + room)
+    mask = torch.zeros(len(texts), old + width, dtype=torch.long, device=device)
+    row_of = {text: row for row, text in enumerate(before.order)} if before else {}
+    done = 0
+    for part in passes:
         long = max(len(texts[i]) for i in part)
-        rows = torch.tensor(part, device=device)
-        cache: Any = DynamicCache()
-        seen = torch.zeros(len(part), 0, dtype=torch.long, device=device)
+        rows, begin = slice(done, done + len(part)), width - long
+        done += len(part)
+        cache = whole.part(rows, begin)
         if before is not None and old:
-            which = torch.tensor([row_of[i] for i in part], device=device)
+            which = torch.tensor([row_of[follows[i]] for i in part], device=device)
             for number, layer in enumerate(before.cache.layers):
                 cache.update(layer.keys[which], layer.values[which], number)
-            seen = before.mask[which]
+            mask[rows, begin : begin + old] = before.mask[which]
         if long:
             read = pad([texts[i] for i in part])
-            whole = torch.cat([seen, read["attention_mask"]], dim=1)  # (part, P + long)
-            positions = (whole.cumsum(dim=1) - 1).clamp(min=0)[:, seen.shape[1] :]
-            forward(read["input_ids"], whole, positions, cache)
-            mask[rows, old + width - long :] = read["attention_mask"]
-        mask[rows, :old] = seen
-        if len(passes) == 1:
-            cache.batch_select_indices(rows.argsort())  # back into the order of the texts
-            return Read(cache, mask)
-        states = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
-        keys = keys or [s.new_zeros(count, s.shape[1], old + width, s.shape[3]) for s in states]
-        for target, state in zip(keys, states, strict=True):
-            target[rows, :, :old] = state[:, :, :old]
-            target[rows, :, old + width - long :] = state[:, :, old:]
-    cache = DynamicCache()
-    for number in range(0, len(keys), 2):
-        cache.update(keys[number], keys[number + 1], number // 2)
-    return Read(cache, mask)
+            mask[rows, begin + old :] = read["attention_mask"]
+            seen = mask[rows, begin:]  # (part, P + long)
+            positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, old:]
+            forward(read["input_ids"], seen, positions, cache)
+    return Read(whole.all(old + width), mask, order)

@@ -38,7 +38,7 @@ def rows(folder: Path) -> list[tuple[str, str]]:
     """Every stored generation: (key, text)."""
     found = []
     for file in folder.glob("*.sqlite*"):
-        if file.name.endswith(("-wal", "-shm")):
+        if file.name.endswith("-journal"):
             continue
         with sqlite3.connect(file) as connection:
             for (table,) in connection.execute(
