@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ropg.batching import plan_batches
+from ropg.batching import plan_passes
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 from ropg.recompute import Recompute, check_recompute, recomputed
 from ropg.retrievers._encoder_files import replaced_folder, transformer_folder
@@ -320,7 +320,8 @@ class Scorer:
                 "pool members with this scorer's own read()"
             )
         window = self._window
-        batches = plan_batches([rounded_up(len(one.ids), window) for one in tokens], self.batch_tokens)
+        lengths = [rounded_up(len(one.ids), window) for one in tokens]
+        batches = plan_passes(lengths, self.batch_tokens, str(self.device))
         forward = recomputed(self._forward, self.recompute, len(batches), self.device)
         parts = [forward([tokens[row] for row in batch]) for batch in batches]
         scores = torch.cat(parts)  # (distinct,), in the order of the batches

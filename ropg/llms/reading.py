@@ -9,20 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ropg.batching import slices
+from ropg.batching import overhead, slices
 from ropg.llms.room import Room
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-#: What a pass costs besides its tokens, in tokens: on a CPU mostly reading the weights, on a GPU starting kernels.
-OVERHEAD = {"cpu": 48}
-OTHERS = 4096
-
-
-def overhead(device: str) -> int:
-    """What a pass over a model on ``device`` costs besides its tokens, in tokens."""
-    return OVERHEAD.get(device.split(":")[0], OTHERS)
 
 
 @dataclass

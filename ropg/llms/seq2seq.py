@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ropg.batching import slices
+from ropg.batching import overhead, slices
 from ropg.llms import LLMS
 from ropg.llms.beams import share_prompts
 from ropg.llms.likelihood import IGNORED, mean_log_probabilities
 from ropg.llms.local import LocalLLM, Pair
-from ropg.llms.reading import overhead
 from ropg.text import well_formed
 
 if TYPE_CHECKING:

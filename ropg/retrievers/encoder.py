@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from ropg.batching import plan_batches
+from ropg.batching import plan_passes
 from ropg.hardware import check_attention
 from ropg.models import default_device, fingerprint, quiet_transformers, resolve_model
 from ropg.recompute import Recompute, check_recompute, recomputed
@@ -155,7 +155,7 @@ class Encoder:
         if not rows:
             return torch.zeros(0, self.dimension, device=self.device)
         tokens = self.tokenize(list(rows))
-        batches = plan_batches([len(ids) for ids in tokens], self.batch_tokens)
+        batches = plan_passes([len(ids) for ids in tokens], self.batch_tokens, str(self.device))
         bar = progress_bar(total=len(tokens), title="encoding", unit="text", show=progress)
         forward = recomputed(self._forward, self.recompute, len(batches), self.device)
         parts = []

