@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_MOST_TICKS = 6
 _ROWS = {"dev_expected": "Dev expected reward", "heldout_first": "Held-out first reward"}
 
 
@@ -46,6 +47,13 @@ def _panel(axes: Axes, runs: Sequence[Mapping[str, Any]], key: str, measure: str
         places = [float(v) for v in values]
         if min(places, default=0) > 0 and max(places) >= 8 * min(places):
             axes.set_xscale("log")
+        distinct = sorted(set(places))
+        # the swept values themselves; and no mathematical notation, which plots here show as it is written
+        axes.xaxis.set_minor_formatter("")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        if len(distinct) <= _MOST_TICKS:
+            axes.set_xticks(distinct)
+            axes.set_xticks([], minor=True)
     else:
         names = list(dict.fromkeys(map(str, values)))
         places = [float(names.index(str(v))) for v in values]
