@@ -240,7 +240,7 @@ def content_digest(graph: InteractionGraph) -> str:
     for names in (graph.users, graph.items):
         digest_column(digest, [names.values])
     for array in (graph.edge_user, graph.edge_item, graph.rating):
-        digest.update(memoryview(np.ascontiguousarray(array)).cast("B"))
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     for column in range(4):
         digest_column(digest, [batch.column(column) for batch in graph.texts.batches])
     return digest.hexdigest()

@@ -26,8 +26,11 @@ class SameContent:
 
     def matches(self, edges: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Which of ``edges`` have the content of one of ``targets``: (n,) bool."""
-        wanted = self._of(targets)
-        found = np.isin(self._of(edges), wanted[wanted > 1])
+        found = np.zeros(len(edges), bool)
+        keys = self._of(edges)
+        for wanted in self._of(targets).tolist():
+            if wanted > 1:
+                found |= keys == wanted
         for place in np.flatnonzero(found):  # few; two texts may have one key
             content = normalise(self._read(int(edges[place])))
             found[place] = any(content == normalise(self._read(int(target))) for target in targets)

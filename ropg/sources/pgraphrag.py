@@ -113,6 +113,8 @@ def load(
     among = None
     if split is not None and split_by == "items":
         among = _users_by_items(graph, targets, split, fractions, seed)
+        if read.targets is None:
+            targets = _with_neighbors_inside(graph, targets, among, max_user_degree, seed)
     source = GraphProfileSource(
         graph, mode, neighbor_scope, hops, community, bound, max_user_degree, leak_filter, among, seed
     )
@@ -255,6 +257,19 @@ def _users_by_items(
         raise ValueError("pgraphrag: split_by=items is not in this version; use split_by=users") from error
     assigned: np.ndarray = assign_splits(graph.edge_user, graph.edge_item, targets, fractions, seed)
     return assigned == SPLITS.index(split)
+
+
+def _with_neighbors_inside(
+    graph: InteractionGraph, targets: np.ndarray, among: np.ndarray, max_user_degree: int | None, seed: int
+) -> np.ndarray:
+    """Drawn targets of one split: one that has no neighbour inside gives way to another review of its user."""
+    from ropg.graph.targets import choose_targets, has_neighbor
+
+    serves = among if max_user_degree is None else among & (graph.user_degrees <= max_user_degree)
+    stays = (targets >= 0) & has_neighbor(graph, serves)[targets] | ~among
+    found = targets.copy()
+    found[~stays] = choose_targets(graph, seed, serves)[~stays]
+    return found
 
 
 def _problems(read: ReadGraph, file: Path) -> list[tuple[str, str]]:

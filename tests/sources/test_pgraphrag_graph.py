@@ -128,3 +128,18 @@ def test_neighbours_from_inside_a_split_by_items(split_file, monkeypatch):
     assert asked[0] == ([0, 0, 1, 1, 2, 3, 4], [0, 1, 0, 2, 0, 1, 3], [0, 2, 4, 5, 6], (0.5, 0.2, 0.3), 7)
     with pytest.raises(ValueError, match="split_by='item'"):
         _load(split_file, split_by="item")
+
+
+def test_targets_of_a_table_keep_a_neighbour_inside_their_split(table, monkeypatch):
+    """ann, who may be asked about the pan or the lid, is alone with dan in a split: there it is the lid."""
+    module = types.ModuleType("ropg.graph.split")
+    module.assign_splits = lambda *arguments: np.array([2, 0, 0, 2, 2], np.int8)
+    monkeypatch.setitem(sys.modules, "ropg.graph.split", module)
+    for seed in range(4):
+        test = _load(table, split="test", split_by="items", seed=seed)
+        assert [(e.id, e.meta["item"], len(e.profile)) for e in test] == [
+            ("ann", "lid", 2),
+            ("dan", "lid", 1),
+        ]
+        train = _load(table, split="train", split_by="items", seed=seed)
+        assert [(e.id, e.meta["item"]) for e in train] == [("bob", "pan"), ("cleo", "pan")]
