@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -27,6 +27,27 @@ TEXTS = pa.schema([("text", STRING), ("title", STRING), ("date", STRING), ("extr
 NAMES = pa.schema([("name", STRING)])
 
 
+def reader(array: pa.LargeStringArray) -> Callable[[int], Any]:
+    """A function from the place to the string, or None: several times as fast as Arrow's own scalars.
+
+    >>> read = reader(pa.array(["a", "", "né"], STRING)[1:])
+    >>> read(0), read(1), reader(pa.array([None, "x"], STRING))(0)
+    ('', 'né', None)
+    """
+    if array.null_count == len(array):
+        return _nothing
+    if array.null_count:
+        return lambda place: array[place].as_py()
+    _, ends, data = array.buffers()
+    offsets = np.frombuffer(ends, np.int64)[array.offset : array.offset + len(array) + 1]
+    content = memoryview(b"" if data is None else data)
+    return lambda place: str(content[offsets[place] : offsets[place + 1]], "utf-8")
+
+
+def _nothing(place: int) -> None:
+    return None
+
+
 class Names:
     """Distinct names, numbered by their place, and found by binary search.
 
@@ -36,13 +57,16 @@ class Names:
 
     def __init__(self, values: pa.LargeStringArray, order: np.ndarray | None = None) -> None:
         self.values = values
+        self._read = reader(values)
         self.order = pc.sort_indices(values).to_numpy().astype(np.int32) if order is None else order
 
     def __len__(self) -> int:
         return len(self.values)
 
     def __getitem__(self, number: int) -> str:
-        name: str = self.values[number].as_py()
+        if number < 0:
+            raise IndexError(f"number {number}: names are numbered from 0")
+        name: str = self._read(number)
         return name
 
     def find(self, name: str) -> int | None:
@@ -78,7 +102,7 @@ class Texts:
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         self.batches = [batch for batch in batches if batch.num_rows]
         self._starts = list(accumulate((batch.num_rows for batch in self.batches), initial=0))
-        self._columns = [tuple(batch.columns) for batch in self.batches]
+        self._columns = [tuple(map(reader, batch.columns)) for batch in self.batches]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -86,19 +110,19 @@ class Texts:
     def row(self, number: int) -> tuple[str, str, str | None, str | None]:
         """(text, title, date, further fields as JSON) of one review."""
         columns, place = self._find(number)
-        text, title, date, extra = (column[place].as_py() for column in columns)
-        return text, title, date, extra
+        text, title, date, extra = columns
+        return text(place), title(place), date(place), extra(place)
 
     def text(self, number: int) -> str:
         """The text of one review."""
         columns, place = self._find(number)
-        text: str = columns[0][place].as_py()
+        text: str = columns[0](place)
         return text
 
     def title(self, number: int) -> str:
         """The title of one review."""
         columns, place = self._find(number)
-        title: str = columns[1][place].as_py()
+        title: str = columns[1](place)
         return title
 
     def extended(self, batches: Iterable[pa.RecordBatch]) -> Texts:
@@ -109,7 +133,7 @@ class Texts:
         tail = pa.Table.from_batches([*last, *batches], schema=TEXTS).combine_chunks()
         return Texts([*kept, *tail.to_batches(max_chunksize=ROWS)])
 
-    def _find(self, number: int) -> tuple[tuple[Any, ...], int]:
+    def _find(self, number: int) -> tuple[tuple[Callable[[int], Any], ...], int]:
         batch = bisect_right(self._starts, number) - 1
         return self._columns[batch], number - self._starts[batch]
 

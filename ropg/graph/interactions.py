@@ -174,7 +174,7 @@ class InteractionGraph:
     def document_id(self, edge: int) -> str:
         """``<user>#<running number of the review among the user's>``, from 0."""
         user = int(self.edge_user[edge])
-        return f"{self.users[user]}#{int(np.searchsorted(self.by_user.of(user), edge))}"
+        return f"{self.users[user]}#{self.by_user.of(user).searchsorted(edge)}"
 
     def document(self, edge: int, provenance: str = "neighbor") -> Document:
         """A review as a document: author, item, the rating as score. ``provenance``: own or neighbor.
@@ -210,15 +210,17 @@ class InteractionGraph:
 
     def _build(self, edge: int, provenance: str) -> Document:
         text, title, date, extra = self.texts.row(edge)
+        user = self.edge_user[edge]
+        author = self.users[user]
         return Document(
-            self.document_id(edge),
+            f"{author}#{self.by_user.of(user).searchsorted(edge)}",
             text,
             title,
             rating_text(float(self.rating[edge])),
             date,
             provenance=provenance,
-            author=self.users[int(self.edge_user[edge])],
-            item=self.items[int(self.edge_item[edge])],
+            author=author,
+            item=self.items[self.edge_item[edge]],
             **({"fields": json.loads(extra)} if extra else {}),
         )
 

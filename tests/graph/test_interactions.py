@@ -76,6 +76,9 @@ def test_unknown_names_are_answered_with_the_nearest():
         graph.item_number("pam")
     with pytest.raises(IndexError, match="edges 0 to 4"):
         graph.document(5)
+    for number in (-1, 3):
+        with pytest.raises(IndexError):
+            graph.user_name(number)
 
 
 def test_nearest_among_very_many_names():
