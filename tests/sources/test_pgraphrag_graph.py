@@ -7,6 +7,8 @@ import types
 import numpy as np
 import pytest
 
+from ropg.build import source_options
+from ropg.configuration import DataConfig
 from ropg.graph import InteractionGraph, Review
 from ropg.sources import load_examples
 
@@ -143,3 +145,10 @@ def test_targets_of_a_table_keep_a_neighbour_inside_their_split(table, monkeypat
         ]
         train = _load(table, split="train", split_by="items", seed=seed)
         assert [(e.id, e.meta["item"]) for e in train] == [("bob", "pan"), ("cleo", "pan")]
+
+
+def test_configuration_reaches_the_source(table):
+    table.write_text(table.read_text().replace('"user"', '"who"'), encoding="utf-8")
+    data = DataConfig(source="pgraphrag", path=str(table), fields={"user": "who"}, options={"mode": "own"})
+    examples = load_examples("pgraphrag", **source_options(data, "pgraphrag_text"))
+    assert [len(example.profile) for example in examples] == [1, 1, 0, 0]
