@@ -7,14 +7,13 @@ from ropg.graph.files import DamagedGraph
 from ropg.graph.interactions import InteractionGraph, UnknownItem, UnknownUser
 from ropg.graph.profiles import GraphProfile, GraphProfileSource
 from ropg.graph.reading import (
-    ReadGraph,
-    ReadingReport,
     from_reviews_file,
     from_saved,
     from_split_file,
     from_table,
     read_graph,
 )
+from ropg.graph.reading_report import ReadGraph, ReadingReport
 from ropg.graph.targets import choose_targets, has_neighbor
 
 __all__ = [

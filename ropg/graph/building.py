@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ropg.graph.columns import ROWS, STRING, TEXTS, Names
+from ropg.text import well_formed
 
 
 class Review(NamedTuple):
@@ -91,9 +93,29 @@ def number_names(known: Names | None, chunks: list[pa.LargeStringArray]) -> tupl
 
 
 def _flush(rows: list[Review], columns: Columns, ratings: list[np.ndarray]) -> None:
-    users, items, texts, titles, stars, dates, extras = zip(*rows, strict=True)
-    columns.users.append(pa.array(users, STRING))
-    columns.items.append(pa.array(items, STRING))
-    ratings.append(np.array([np.nan if rating is None else rating for rating in stars], np.float64))
-    arrays = [pa.array(values, STRING) for values in (texts, titles, dates, extras)]
-    columns.texts.append(pa.RecordBatch.from_arrays(arrays, schema=TEXTS))
+    done = sum(map(len, ratings))
+    try:
+        stars = [np.nan if row[4] is None else float(row[4]) for row in rows]
+        users, items, *texts = (pa.array([row[part] for row in rows], STRING) for part in (0, 1, 2, 3, 5, 6))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(_broken(rows, done)) from error
+    if any(array.null_count for array in (users, items, *texts[:2])) or np.isinf(stars).any():
+        raise ValueError(_broken(rows, done))
+    columns.users.append(users)
+    columns.items.append(items)
+    ratings.append(np.array(stars, np.float64))
+    columns.texts.append(pa.RecordBatch.from_arrays(texts, schema=TEXTS))
+
+
+def _broken(rows: list[Review], done: int) -> str:
+    """What is said about the first review that is none."""
+    for number, row in enumerate(rows, start=done + 1):
+        for name, value in zip(Review._fields, row, strict=True):
+            if name == "rating":
+                good = value is None or (isinstance(value, (int, float)) and not math.isinf(value))
+            else:
+                good = value is None and name in ("date", "extra")
+                good = good or (isinstance(value, str) and value == well_formed(value))
+            if not good:
+                return f"review {number}: {name} is {value!r}. Remedy: names and texts are str, a rating is a number"
+    return f"reviews {done + 1} to {done + len(rows)}: one of them cannot be stored"

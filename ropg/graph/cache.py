@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ropg.graph.files import DamagedGraph, is_graph
-from ropg.graph.reading import BadRecords, ReadGraph, from_reviews_file, from_saved, is_split_file, read_graph
+from ropg.graph.reading import from_reviews_file, from_saved, is_split_file, read_graph
+from ropg.graph.reading_report import BadRecords, ReadGraph
 from ropg.sources.arrow_store import cache_file
 
 _log = logging.getLogger(__name__)

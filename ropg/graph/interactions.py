@@ -82,7 +82,10 @@ class InteractionGraph:
     def from_reviews(
         cls, reviews: Iterable[Review], notes: Mapping[str, Any] | None = None
     ) -> InteractionGraph:
-        """Build a graph in one pass over ``reviews``, which may be a generator."""
+        """Build a graph in one pass over ``reviews``, which may be a generator.
+
+        Raises ValueError for a review whose parts have other types than :class:`Review` says.
+        """
         columns = columns_of(reviews)
         users, edge_user = number_names(None, columns.users)
         items, edge_item = number_names(None, columns.items)
@@ -112,7 +115,7 @@ class InteractionGraph:
             users,
             items,
             self.texts.extended(columns.texts),
-            notes=self.notes,
+            notes={name: note for name, note in self.notes.items() if name != "reading"},
         )
 
     @property
@@ -146,14 +149,14 @@ class InteractionGraph:
 
     def user_number(self, name: str) -> int:
         """The number of a user; UnknownUser with the nearest names where there is none of this name."""
-        number = self.users.find(name)
+        number = self.users.find(str(name))
         if number is None:
             raise UnknownUser(_unknown("user", name, self.users))
         return number
 
     def item_number(self, name: str) -> int:
         """The number of an item; UnknownItem with the nearest names where there is none of this name."""
-        number = self.items.find(name)
+        number = self.items.find(str(name))
         if number is None:
             raise UnknownItem(_unknown("item", name, self.items))
         return number

@@ -64,7 +64,11 @@ class GraphProfile(Sequence[Document]):
         return self._graph.document(self.neighbors[place - len(self.own)], "neighbor")
 
     def __iter__(self) -> Iterator[Document]:
-        return (self[place] for place in range(len(self)))
+        document = self._graph.document
+        for edge in self.own.tolist():
+            yield document(edge, "own")
+        for edge in self.neighbors.tolist():
+            yield document(edge, "neighbor")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ropg.graph.interactions import InteractionGraph
     from ropg.graph.profiles import Community, GraphProfileSource, Mode, ProfileEdges, Scope
-    from ropg.graph.reading import BadRecords, ReadGraph
+    from ropg.graph.reading_report import BadRecords, ReadGraph
 
 #: Kind of task -> (input, target) of a review.
 TASKS: Mapping[str, Callable[[Document], tuple[str, str]]] = {
@@ -197,11 +197,11 @@ class GraphRows:
         edges = self._edges(row)
         return len(edges.own) + len(edges.neighbors)
 
-    def documents(self, row: int) -> Sequence[Document]:
+    def documents(self, row: int) -> list[Document]:
         """The user's own documents, then the neighbours', each in the order of the file."""
         from ropg.graph.profiles import GraphProfile
 
-        return GraphProfile(self._graph, self._edges(row))
+        return list(GraphProfile(self._graph, self._edges(row)))
 
     def document_id(self, row: int, place: int) -> str:
         """The id of one document."""
@@ -273,5 +273,10 @@ def _with_neighbors_inside(
 
 
 def _problems(read: ReadGraph, file: Path) -> list[tuple[str, str]]:
-    mixed = [("mixed_id_types", f"{file.name}: ids of {kind}s") for kind in read.report.mixed]
-    return mixed + [("duplicate_id", user) for user in read.report.repeated_users]
+    report = read.report
+    mixed = [
+        f"{file.name}: {kind}s, {report.number_ids[kind]:,} numbers, {report.text_ids[kind]:,} texts"
+        for kind in report.mixed
+    ]
+    found = [("mixed_id_types", record) for record in mixed]
+    return found + [("duplicate_id", user) for user in report.repeated_users]

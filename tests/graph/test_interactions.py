@@ -87,6 +87,22 @@ def test_nearest_among_very_many_names():
         InteractionGraph.from_reviews(reviews).user_number("user00012x")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"user": None}, "review 3: user is None"),
+        ({"item": 7}, "review 3: item is 7"),
+        ({"text": None}, "review 3: text is None"),
+        ({"title": "\ud83d"}, "review 3: title is"),
+        ({"rating": "five"}, "review 3: rating is 'five'"),
+        ({"rating": float("inf")}, "review 3: rating is inf"),
+    ],
+)
+def test_what_is_no_review_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        InteractionGraph.from_reviews([*KITCHEN[:2], KITCHEN[2]._replace(**change), *KITCHEN[3:]])
+
+
 def test_arrays_cannot_be_changed():
     graph = InteractionGraph.from_reviews(KITCHEN)
     with pytest.raises(ValueError, match="read-only"):
