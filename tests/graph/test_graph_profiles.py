@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropg.graph import GraphProfileSource, InteractionGraph, Review, UnknownItem, UnknownUser
-from ropg.graph.communities import label_propagation
+from ropg.graph.communities import _most_frequent, label_propagation
 
 #: ann and bob share the pan; bob and cleo the wok; ann and dan the lid; eve stands alone.
 REVIEWS = [
@@ -39,6 +39,7 @@ def _found(user="ann", item="pan", **options):
         ({"neighbor_scope": "all_items"}, [1], [3, 6, 8]),
         ({"hops": 2}, [1], [3, 4, 5, 8]),
         ({"hops": 2, "neighbor_scope": "all_items", "mode": "neighbors"}, [], [3, 4, 5, 6, 8]),
+        ({"hops": 2, "neighbor_scope": "all_items", "bound": 2}, [1], [3, 4, 5, 6, 8]),  # 6 is one hop away
         ({"leak_filter": "text"}, [1], [8]),
         ({"leak_filter": ["text", "title"]}, [1], []),
         ({"max_user_degree": 1}, [1], []),
@@ -147,6 +148,13 @@ def test_communities():
     assert sum(document.provenance == "neighbor" for document in extend) == 9
     newcomer = GraphProfileSource(graph, community="restrict").profile("nobody", "p")
     assert {document.author for document in newcomer} >= set("def")
+
+
+@given(st.permutations(range(4)))
+def test_of_equally_frequent_labels_the_present_one_stays(order):
+    """Else nodes between two communities would go back and forth, and where they end would be chance."""
+    nodes, labels = np.array([0, 0, 0, 1, 1]), np.array([1, 2, 3, 3, 3])
+    assert _most_frequent(nodes, labels, np.array([2, 0]), np.array(order)).tolist() == [2, 3]
 
 
 def test_users_above_the_cap_tie_no_communities():
