@@ -23,6 +23,7 @@ NAMES = (
     "memory_step",
     "opening",
     "growth",
+    "graph",
     "feedback_t5",
     "feedback_prefix",
 )

@@ -207,6 +207,7 @@ def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:
             "path": data.path,
             "task": kind,
             "seed": data.seed,
+            "fields": data.fields or None,
             "max_documents": data.max_documents,
         }
     return options | data.options

@@ -36,13 +36,15 @@ class DataConfig:
     limit_train: int | None = None  # the first N examples of each split
     limit_dev: int | None = None
     limit_test: int | None = None
-    fields: dict[str, str] = field(default_factory=dict)  # records: our name -> the file's
+    fields: dict[str, str] = field(default_factory=dict)  # records, pgraphrag: our name -> the file's
     max_documents: int | None = None  # pgraphrag: documents per profile
     reserved: float = 0.0  # share of the training users, by a hash, that train selectors and no retriever
     seed: int = 0  # of splits that are drawn here
     on_problem: dict[str, str] = field(default_factory=dict)  # finding -> error | skip | keep
     cache_dir: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)  # what else a source of your own takes
+    options: dict[str, Any] = field(
+        default_factory=dict
+    )  # what else the source takes, such as pgraphrag's mode
 
 
 @dataclass
