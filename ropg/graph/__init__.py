@@ -1,0 +1,1 @@
+"""Reviews as a graph of users and items: reading, statistics, splitting."""
