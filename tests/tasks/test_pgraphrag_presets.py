@@ -27,12 +27,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "id": f"{file} {u}",
                 "profile": [
                     {
-                        "pid": pid,
+                        "pid": "shared",
                         "rating": 1 + u % 5,
                         "title": f"{file} title {u}",
                         "text": f"{file} text {u}",
-                    }
-                    for pid in ("shared", f"own {u}")
+                    },
+                    {"pid": f"own {u}", "rating": 3, "title": "Another", "text": f"thing of {u}"},
                 ],
             }
             for u in range(10)
