@@ -27,13 +27,21 @@ def build_task(config: Config) -> Any:
 
     if config.task.name == "custom" and config.task.definition is None:
         raise Refused("task=custom needs task.definition=FILE, a YAML file that defines the task")
+    template, most = config.task.template or config.llm.template, config.task.max_words
+    options = {} if most == "default" else {"max_words": most}
+    if options.get("max_words") is not None and template == "pattern":
+        raise Refused(
+            f"task.max_words={most}: the template pattern has no instruction that could state a limit of words; "
+            "add task.template=paper, or leave out task.max_words"
+        )
     return get_task(
         config.task.name,
-        template=config.task.template or config.llm.template,
+        template=template,
         language=config.task.language,
         metric=config.task.metric,
         rouge_tokenizer=config.task.rouge_tokenizer,  # type: ignore[arg-type]
         definition=config.task.definition,
+        **options,
     )
 
 
@@ -190,6 +198,8 @@ def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:
 
     options: dict[str, Any] = {"on_problem": data.on_problem or None, "cache_dir": data.cache_dir}
     needed = {"lamp": "root", "records": "path", "pgraphrag": "path"}.get(data.source)
+    if data.source == "pgraphrag" and data.file and not data.path:
+        needed = "root"  # an experiment names the file, and the command line where it lies
     if needed and not getattr(data, needed):
         raise Refused(f"data={data.source} needs data.{needed}={'DIR' if needed == 'root' else 'FILE'}")
     if data.source == "lamp":
@@ -204,7 +214,7 @@ def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:
                 "pgraphrag_text or pgraphrag_rating"
             )
         options |= {
-            "path": data.path,
+            "path": data.path or Path(data.root or "") / (data.file or ""),
             "task": kind,
             "seed": data.seed,
             "fields": data.fields or None,

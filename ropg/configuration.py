@@ -20,6 +20,8 @@ class TaskConfig:
     metric: str | None = None  # Eval; None: the task's own
     rouge_tokenizer: str | None = None  # ascii | unicode; None: ascii for English, unicode otherwise
     definition: str | None = None  # a YAML file that defines the whole task
+    # words that the instruction allows an answer, for tasks that state it (pgraphrag_title); null: no limit
+    max_words: Any = "default"  # the task's own: 5 for pgraphrag_title
 
 
 @dataclass
@@ -27,7 +29,8 @@ class DataConfig:
     """Where examples come from; see :func:`ropg.sources.load_examples`."""
 
     source: str = "sample"
-    root: str | None = None  # lamp: the folder of the downloaded files
+    root: str | None = None  # lamp, pgraphrag: the folder of the downloaded files
+    file: str | None = None  # pgraphrag: the name of the file in data.root
     path: str | None = None  # records, pgraphrag: the file or folder
     setting: str | None = None  # lamp: time | user
     train: str | None = "train"  # names of the splits

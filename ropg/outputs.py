@@ -106,6 +106,8 @@ def statistics(config: Config, task: Any) -> dict[str, Any]:
 def data_note(config: Config) -> str:
     """What the figures were made from, in one or two sentences."""
     data = config.data.path or config.data.root or config.data.source
+    if config.data.file and not config.data.path:
+        data = f"{data}, {config.data.file}"
     synthetic = "The data is synthetic: no real person wrote or is described by it. "
     return (
         f"{synthetic if config.data.source == 'sample' else ''}Data: {data}; LLM: {config.llm.model}; "

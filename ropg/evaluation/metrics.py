@@ -1,12 +1,12 @@
-"""Metrics of a whole test set, the ones of the tables: accuracy, F1, MAE, RMSE, ROUGE.
+"""Metrics of a whole test set, the ones of the tables: accuracy, F1, MAE, RMSE, ROUGE, METEOR.
 
 A metric works in three steps, so that values, intervals and tests come from the same numbers:
 
 * ``cases``: parsed predictions and golds -> what each example contributes, an array of length n.
 * ``value``: cases of any subset or resample -> the metric. RMSE and F1 are no means of per-example values;
   a bootstrap recomputes them from the resampled cases.
-* ``compared``: cases -> (n,) values that a paired test compares. Two-tailed paired t-test for ROUGE, MAE and
-  RMSE (on squared errors, whose mean RMSE orders by), McNemar on right and wrong for accuracy and F1, as in
+* ``compared``: cases -> (n,) values that a paired test compares. Two-tailed paired t-test for ROUGE, METEOR,
+  MAE and RMSE (on squared errors, whose mean RMSE orders by), McNemar on right and wrong for accuracy and F1, as in
   the paper's section 6.1.
 
 Names that are not listed here are metrics of :mod:`ropg.tasks.metrics` (or ``package.module:function``) and
@@ -36,6 +36,8 @@ TITLES = {
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
+    "meteor": "METEOR",
+    "meteor_synonyms": "METEOR (synonyms)",
     "exact_match": "Exact match",
     "token_f1": "Token F1",
     "normalized_mae": "Normalized MAE",
@@ -120,7 +122,7 @@ def corpus_metric(name: str, task: Any) -> CorpusMetric:
         )
     from ropg.tasks.metrics import get_metric
 
-    function = get_metric(name, tokenizer=_rouge_tokenizer(task), labels=task.labels)
+    function = get_metric(name, tokenizer=_rouge_tokenizer(task), labels=task.labels, language=task.language)
     return CorpusMetric(name, functools.partial(_each, function=functools.cache(function.__call__)))
 
 

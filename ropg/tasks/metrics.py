@@ -2,7 +2,8 @@
 
 ROUGE comes from rouge_score with stemming off, as in LaMP's own evaluation. Its tokenizer keeps a-z and 0-9
 only (``ascii``, for comparison with published numbers); ``unicode`` reads every script. A target without
-any token scores 0 against everything, as in rouge_score, with a warning.
+any token scores 0 against everything, as in rouge_score, with a warning. METEOR (:mod:`ropg.tasks.meteor`)
+reads the same tokens.
 
 A further metric is a function registered here with :func:`register_metric`, or any importable function
 named by ``package.module:function``.
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ropg.registry import Registry
+from ropg.tasks import meteor as _meteor
 from ropg.tasks.unicode_tokens import UnicodeTokenizer, unicode_tokens
 
 RougeTokenizer = Literal["ascii", "unicode"]
@@ -56,12 +58,16 @@ class Metric:
 
 
 def get_metric(
-    name: str, *, tokenizer: RougeTokenizer = "ascii", labels: Sequence[str] | None = None
+    name: str,
+    *,
+    tokenizer: RougeTokenizer = "ascii",
+    labels: Sequence[str] | None = None,
+    language: str = "en",
 ) -> Metric:
     """The metric of a name.
 
-    ``tokenizer`` matters to ROUGE only; ``labels`` give ``normalized_mae`` the ends of its scale. Raises
-    UnknownName with the nearest names.
+    ``tokenizer`` matters to ROUGE and METEOR only; ``language`` to METEOR, which stems English words;
+    ``labels`` give ``normalized_mae`` the ends of its scale. Raises UnknownName with the nearest names.
 
     >>> get_metric("rouge1").identity
     'rouge1|tokenizer=ascii|stemming=off|rouge_score=...'
@@ -75,6 +81,10 @@ def get_metric(
         version = importlib.metadata.version("rouge_score")
         identity = f"{name}|tokenizer={tokenizer}|stemming=off|rouge_score={version}"
         return Metric(name, identity, functools.partial(function, tokenizer=tokenizer))
+    if name in _meteor.NAMES:
+        stages = _meteor.stages_of(name, language)
+        identity = _meteor.meteor_identity(name, stages, tokenizer)
+        return Metric(name, identity, functools.partial(function, tokenizer=tokenizer, stages=stages))
     if name == "normalized_mae":
         ends = sorted(float(label) for label in labels or ("1", "5"))
         low, high = ends[0], ends[-1]
@@ -128,6 +138,7 @@ def _warn_no_token(metric: str, tokenizer: str, consequence: str = "scores 0") -
 
 for _kind in _ROUGE:
     register_metric(_kind)(functools.partial(rouge, kind=_kind))
+register_metric(*_meteor.NAMES)(_meteor.meteor)
 
 
 @register_metric("accuracy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from ropg.examples import Document
 from ropg.tasks import Prompt, get_task
 from ropg.tasks.budget import Ruler
+from ropg.tasks.pgraphrag import WORDINGS
 
 INSTRUCTION = "Generate a headline for the following article: "
 NAMES = tuple(f"LaMP-{i}" for i in range(1, 8))
@@ -287,6 +289,59 @@ def test_budget_properties(
         assert prompt.text.endswith(alone)
     if template == "paper" and name in NAMES and name != "LaMP-1":
         assert prompt.text[prompt.text.rindex(lamp_input(name, "").strip()) :].strip() in x
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(["pgraphrag_title", "pgraphrag_text", "pgraphrag_rating"]),
+    language=st.sampled_from(["en", "pt"]),
+    counter=st.sampled_from(sorted(COUNTERS)),
+    budget=st.integers(10, 900),
+    body=text_strategy,
+    own=st.lists(document_strategy, min_size=1, max_size=4),
+    others=st.lists(document_strategy, min_size=1, max_size=4),
+    own_first=st.booleans(),
+)
+def test_budget_of_two_blocks(
+    name: str,
+    language: str,
+    counter: str,
+    budget: int,
+    body: str,
+    own: list[Document],
+    others: list[Document],
+    own_first: bool,
+) -> None:
+    """If this fails, a prompt of both blocks is over budget, or announces a block that the budget dropped."""
+    own = [replace(d, id=f"own {i}", provenance="own") for i, d in enumerate(own)]
+    others = [replace(d, id=f"other {i}", provenance="neighbor") for i, d in enumerate(others)]
+    documents = own + others if own_first else others + own
+    task = get_task(name, "paper", language)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            prompt = task.build_prompt(body, documents, COUNTERS[counter], budget)
+        except ValueError as error:
+            if "raise max_tokens" not in str(error):
+                raise
+            return
+    assert COUNTERS[counter](prompt.text) <= budget
+    assert prompt.kept_ids == tuple(d.id for d in documents[: len(prompt.kept_ids)])
+    assert len(prompt.kept_ids) + prompt.dropped == len(documents)
+    words = WORDINGS[language]
+    kinds = {identity.split()[0] for identity in prompt.kept_ids}
+    assert (f"{words.own}\n" in prompt.text, f"{words.others}\n" in prompt.text) == (
+        "own" in kinds,
+        "other" in kinds,
+    )
+    introduction = {
+        frozenset(): "",
+        frozenset({"own"}): words.intro_own,
+        frozenset({"other"}): words.intro_others,
+        frozenset({"own", "other"}): words.intro_both,
+    }[frozenset(kinds)]
+    asks = tuple(ask.split()[0] for ask in (words.ask_title, words.ask_text, words.ask_rating))
+    assert prompt.text.startswith(f"{introduction}\n\n" if introduction else asks)
 
 
 @settings(max_examples=150, deadline=None)

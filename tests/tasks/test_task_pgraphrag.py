@@ -25,19 +25,74 @@ def test_paper_template_has_two_blocks() -> None:
         "Reviews by the same user:\n\nreview: So quiet.\ntitle: Lovely\n\nreview: Clean.\ntitle: Fine\n\n"
         "Reviews of the same item by other users:\n\nreview: Too loud.\ntitle: Never again\n\n" + x
     )
-    only = task.build_prompt(x, [OTHER])
-    assert "same user" not in only.text
-    assert only.kept_ids == ("n",)
     assert task.build_prompt(x, [OTHER, OWN]).kept_ids == ("n", "o")
+
+
+def test_the_introduction_fits_the_blocks() -> None:
+    """If this fails, the prompt announces reviews that it does not show, which says which mode it is not."""
+    x = "Generate a title for the following review: Nice pool."
+    task = get_task("pgraphrag_title")
+    assert task.prompt(x, [OTHER]) == (
+        "Here are reviews that show what others say about the same item.\n\n"
+        "Reviews of the same item by other users:\n\nreview: Too loud.\ntitle: Never again\n\n" + x
+    )
+    assert task.prompt(x, [OWN]) == (
+        "Here are reviews that show how the user writes.\n\n"
+        "Reviews by the same user:\n\nreview: So quiet.\ntitle: Lovely\n\n" + x
+    )
+    pt = get_task("pgraphrag_title", language="pt")
+    assert pt.prompt("Bom.", [OWN]).startswith("Aqui estão avaliações que mostram como o usuário escreve.\n")
+    assert "outros" not in pt.prompt("Bom.", [OWN])
+    assert "mesmo usuário" not in pt.prompt("Bom.", [OTHER])
+    # a budget that drops all of one kind drops its announcement too
+    cut = task.build_prompt(x, [OTHER, OWN], lambda text: len(text.split()), 38)
+    assert cut.kept_ids == ("n",)
+    assert cut.text.startswith("Here are reviews that show what others say about the same item.\n\n")
+    assert "same user" not in cut.text
 
 
 def test_bare_input_is_asked_about() -> None:
     """If this fails, an LLM that follows instructions gets a review and no instruction."""
     task = get_task("pgraphrag_title")
     assert task.query("Nice pool.") == "Nice pool."
-    asked = "Generate a title for the following review: Nice pool."
+    asked = "Generate a title of at most 5 words for the following review: Nice pool."
     assert task.prompt("Nice pool.", []) == asked
     assert task.prompt("Nice pool.", [OWN]).endswith("\n\n" + asked)
+
+
+def test_limit_of_words() -> None:
+    """If this fails, short texts are asked for without the paper's limit, or with another than configured."""
+    bare = "Generate a title for the following review: Nice pool."
+    assert get_task("pgraphrag_title", max_words=None).prompt("Nice pool.", []) == bare
+    ten = get_task("pgraphrag_title", max_words=10)
+    asked = ten.prompt("Nice pool.", [])
+    assert asked == "Generate a title of at most 10 words for the following review: Nice pool."
+    one = get_task("pgraphrag_title", max_words=1).prompt("Nice pool.", [])
+    assert one == "Generate a title of one word for the following review: Nice pool."
+    for text in (bare, asked, one):  # an instruction that x brings is none of the query, whatever its limit
+        assert ten.query(text) == "Nice pool."
+        assert ten.prompt(text, []) == text
+    pt = get_task("pgraphrag_title", language="pt").prompt("Bom.", [])
+    assert pt == "Gere um título de no máximo 5 palavras para a seguinte avaliação: Bom."
+    assert "Gere um título para" in get_task("pgraphrag_title", language="pt", max_words=None).prompt("a", [])
+    # what the LLM makes of it is its own: nothing is cut
+    assert ten.parse(" one two three four five six seven eight nine ten eleven ") == (
+        "one two three four five six seven eight nine ten eleven"
+    )
+    for wrong in (0, -1, 2.5, "five", True):
+        with pytest.raises(ValueError, match="max_words"):
+            get_task("pgraphrag_title", max_words=wrong)
+    with pytest.raises(ValueError, match="pgraphrag_text takes no option 'max_words'"):
+        get_task("pgraphrag_text", max_words=5)
+    with pytest.raises(ValueError, match="LaMP-4 takes no option"):
+        get_task("LaMP-4", max_words=5)
+
+
+def test_tables_report_the_papers_metrics() -> None:
+    """If this fails, METEOR is missing from the tables of generated text."""
+    for name in ("title", "text"):
+        task = get_task(f"pgraphrag_{name}")
+        assert (task.metric, task.metrics) == ("rouge1", ("rouge1", "rougeL", "meteor"))
 
 
 def test_patterns() -> None:
@@ -64,6 +119,15 @@ def test_portuguese() -> None:
     asked = paper.prompt("Adorei.", [])
     assert asked.startswith("Qual é a nota")
     assert paper.query(asked) == "Adorei."
+    title = get_task("pgraphrag_title", language="pt")
+    assert title.query(title.prompt("Adorei.", [])) == "Adorei."
+    both = get_task("pgraphrag_text", language="pt").prompt("Bom", [OWN, OTHER])
+    assert both == (
+        "Aqui estão avaliações que mostram como o usuário escreve e o que outros dizem do mesmo item.\n\n"
+        "Avaliações do mesmo usuário:\n\ntítulo: Lovely\navaliação: So quiet.\n\n"
+        "Avaliações do mesmo item por outros usuários:\n\ntítulo: Never again\navaliação: Too loud.\n\n"
+        "Escreva a avaliação que tem o seguinte título: Bom"
+    )
     with pytest.raises(ValueError, match="en, pt"):
         get_task("pgraphrag_title", language="fr")
 
