@@ -64,8 +64,9 @@ def is_split_file(path: Path) -> bool:
 def from_split_file(path: str | Path, bad_records: BadRecords = "error") -> ReadGraph:
     """Read a released file: a list of ``{"id": user, "profile": [{"rating", "title", "text", "pid"}]}``.
 
-    The first review of each profile is the user's target. Further keys of a review are kept in the
-    documents' ``fields``. With ``bad_records="skip"`` a broken review is left out, and with a broken target
+    The first review of each profile is the user's target; a user with ``"target": false`` has none, as
+    ``python -m ropg.graph split`` writes users whose items nobody else reviewed. Further keys of a review are
+    kept in the documents' ``fields``. With ``bad_records="skip"`` a broken review is left out, and with a broken target
     the whole user.
 
     Raises FileNotFoundError, MalformedFile and RecordError with the name of the file and of the record.
@@ -73,6 +74,7 @@ def from_split_file(path: str | Path, bad_records: BadRecords = "error") -> Read
     file = _existing(path)
     report = ReadingReport(str(file))
     seen: set[str] = set()
+    without_target: list[str] = []
 
     def reviews() -> Iterator[Review]:
         with progress(file) as count:
@@ -87,6 +89,8 @@ def from_split_file(path: str | Path, bad_records: BadRecords = "error") -> Read
                 if user in seen:
                     report.repeated_users.append(user)
                 seen.add(user)
+                if raw.get("target", True) is False:
+                    without_target.append(user)
                 yield first
                 for place in range(1, len(profile)):
                     try:
@@ -94,7 +98,7 @@ def from_split_file(path: str | Path, bad_records: BadRecords = "error") -> Read
                     except RecordError as error:
                         _refuse_or_skip(error, bad_records, report)
 
-    graph = _built(reviews(), report, {"targets": "first"})
+    graph = _built(reviews(), report, {"targets": "first", "without_target": without_target})
     return ReadGraph(graph, first_reviews(graph), report)
 
 
@@ -141,8 +145,10 @@ def from_saved(folder: str | Path) -> ReadGraph:
 
 
 def first_reviews(graph: InteractionGraph) -> np.ndarray:
-    """The first review of each user: (n_users,) int64."""
-    return graph.by_user.edges[graph.by_user.offsets[:-1]].astype(np.int64)
+    """The first review of each user, -1 for users whom the file says to have no target: (n_users,) int64."""
+    firsts: np.ndarray = graph.by_user.edges[graph.by_user.offsets[:-1]].astype(np.int64)
+    firsts[[graph.user_number(user) for user in graph.notes.get("without_target", ())]] = -1
+    return firsts
 
 
 def _existing(path: str | Path) -> Path:

@@ -18,6 +18,7 @@ from ropg.graph import (
     read_graph,
 )
 from ropg.graph.cache import cached_graph
+from ropg.sources import load_examples
 from ropg.sources.normalised import RecordError
 
 SPLIT = [
@@ -73,6 +74,19 @@ def test_users_that_stand_twice_are_joined_and_named(tmp_path):
     assert report.repeated_users == ["ann"]
     assert (graph.n_users, targets.tolist()) == (2, [0, 2])
     assert graph.document(3).id == "ann#2"
+
+
+def test_users_without_target_stay_in_the_graph(tmp_path):
+    """If this fails, a user whose items nobody else reviewed is asked for a review without neighbours."""
+    hermit = {"id": "hermit", "target": False, "profile": [dict(SPLIT[0]["profile"][0], pid="cave")]}
+    path = _write(tmp_path / "x.json", [hermit, *SPLIT])
+    graph, targets, _ = from_split_file(path)
+    assert [graph.user_name(u) for u, edge in enumerate(targets.tolist()) if edge < 0] == ["hermit"]
+    assert (graph.n_users, graph.n_edges) == (3, 4)
+    graph.save(tmp_path / "saved")
+    assert from_saved(tmp_path / "saved").targets.tolist() == targets.tolist()
+    examples = load_examples("pgraphrag", path=path, task="title")
+    assert [example.user for example in examples] == ["ann", "4"]
 
 
 def test_broken_reviews_are_errors_or_counted(tmp_path):
