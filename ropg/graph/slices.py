@@ -31,9 +31,7 @@ def slices_of(example: Example) -> tuple[str, str]:
     for document in example.profile:
         own += document.provenance == "own"
         neighbors += document.provenance == "neighbor"
-    by_number = (
-        NO_NEIGHBOR if neighbors == 0 else ONE if neighbors == 1 else FEW if neighbors < 5 else MANY
-    )
+    by_number = NO_NEIGHBOR if neighbors == 0 else ONE if neighbors == 1 else FEW if neighbors < 5 else MANY
     return (SOME_HISTORY if own else NO_HISTORY, by_number)
 
 

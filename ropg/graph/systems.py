@@ -78,8 +78,8 @@ class Recipe:
     def name(self) -> str:
         """What tells systems of one task apart: only what the system depends on is in it."""
         parts = [_NAMES[self.mode] + _SUFFIXES[self.choice] + ("_equal" if self._is_equal else "")]
-        parts += [self.retriever] if self._ranks else []
-        parts += [f"k{self.k}"] if self._counts else []
+        parts += [self.retriever] if self.uses_retriever else []
+        parts += [f"k{self.k}"] if self.uses_k else []
         return "-".join(parts)
 
     @property
@@ -101,11 +101,13 @@ class Recipe:
         return self.mode == "both" and self.budget == "equal" and self.choice != "all_that_fits"
 
     @property
-    def _ranks(self) -> bool:
+    def uses_retriever(self) -> bool:
+        """Whether it depends on the retriever."""
         return self.mode in PROVENANCES and self.choice != "random"
 
     @property
-    def _counts(self) -> bool:
+    def uses_k(self) -> bool:
+        """Whether it depends on k."""
         return self.mode != "none" and self.choice != "all_that_fits"
 
 
@@ -142,10 +144,14 @@ def build_system(
             f"{recipe.name}: there is no retriever {recipe.retriever!r} among {', '.join(retrievers)}"
         )
     base = Random(seed) if recipe.choice == "random" else retrievers[recipe.retriever]
+    if not base.fills_prompt:
+        raise ValueError(
+            f"the retriever {recipe.retriever} puts nothing into a prompt; No-Retrieval is that system"
+        )
     retriever = of_mode(base, recipe)
 
     def rank(examples: Sequence[Example]) -> Iterator[list[Document]]:
-        rankings = rank_examples(retriever, task, examples, must_rank=False)
+        rankings = rank_examples(retriever, task, examples)
         for example, ranking in zip(examples, rankings, strict=True):
             yield chosen(recipe, example, ranking, task, llm)
 
@@ -200,4 +206,3 @@ def available(recipe: Recipe, examples: Sequence[Example]) -> int:
     """How many documents of the recipe's mode the profiles hold altogether, from which the system chooses."""
     wanted = PROVENANCES.get(recipe.mode, ())
     return sum(document.provenance in wanted for example in examples for document in example.profile)
-
