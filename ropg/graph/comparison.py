@@ -19,7 +19,7 @@ from ropg.feedback.answers import Answers, generate_answers
 from ropg.feedback.store import GenerationStore
 from ropg.graph.catalogue import labels
 from ropg.graph.slices import slice_ids, slice_results
-from ropg.graph.systems import Recipe, available, build_system
+from ropg.graph.systems import PROVENANCES, Recipe, available, build_system
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,9 @@ class TaskOutcome:
 
     labels: system -> title, in the order of the table. results: one row per system and metric. versus, gains:
     (system, metric) -> against LaMP. slices: slice -> rows on its targets. slice_sizes: slice -> targets with a
-    gold. shown: system -> counts over all its prompts (``documents`` in them, ``available`` in the profiles, cuts,
-    answers). examples: targets, with or without a gold. llm_calls: texts generated just now.
+    gold. shown: system -> counts over all its prompts (``documents`` in them, ``available`` in the profiles where the
+    system chooses from those, cuts, answers). examples: targets, with or without a gold. llm_calls: texts
+    generated just now.
     """
 
     labels: dict[str, str]
@@ -216,8 +217,9 @@ def _shown(
     found = {}
     for name, outcome in evaluation.outcomes.items():
         mode = recipes[name].mode
-        if mode not in offered:
+        if mode in PROVENANCES and mode not in offered:
             offered[mode] = available(recipes[name], examples)
         documents = sum(len(ids) for ids in outcome.document_ids.values())
-        found[name] = {"documents": documents, "available": offered[mode], **outcome.counts}
+        known = {"available": offered[mode]} if mode in offered else {}
+        found[name] = {"documents": documents, **known, **outcome.counts}
     return found

@@ -18,8 +18,8 @@ INTERVAL_HEADER = ("Task", "Metric", "System", "Value", "95 % interval", "Minus 
 GAIN_HEADER = ("Task", "Metric", "System", "Gain %", "95 % interval", "Minus LaMP", "p (Holm)")
 SHOWN_HEADER = ("Task", "System", "Documents", "of", "Shortened", "Dropped", "Unparsed", "Cut off")
 SHOWN_NOTE = (
-    "Documents: in all prompts together, of those that the profiles hold for that system. Shortened and dropped: by "
-    "the token budget. Cut off: answers that the limit of new tokens ended."
+    "Documents: in all prompts together, of those that the profiles hold for that system; what ** leaves out did not "
+    "fit. Shortened and dropped: by the token budget. Cut off: answers that the limit of new tokens ended."
 )
 
 
@@ -187,7 +187,7 @@ def shown_grid(report: Report) -> Grid:
     rows = []
     for number, outcome in report.outcomes.items():
         for system, title in outcome.labels.items():
-            rows.append([str(number), title, *(str(outcome.shown[system][name]) for name in names)])
+            rows.append([str(number), title, *(str(outcome.shown[system].get(name, "–")) for name in names)])
     return Grid("What the prompts held", SHOWN_HEADER, rows, 2, SHOWN_NOTE)
 
 

@@ -181,10 +181,10 @@ def report_of(
     config = next(iter(configs.values()))
     k = config.retrieval.k
     if options.budget == "equal":
-        budget = f"Budget equal: k = {k} documents in all, PGraphRAG's as LaMP's."
+        budget = f"Budget: equal. k = {k} documents in all, PGraphRAG's as LaMP's."
     else:
         budget = (
-            f"Budget each_side: PGraphRAG shows up to k = {k} documents of the user and k of neighbours, up to twice "
+            f"Budget: each side. PGraphRAG shows up to k = {k} documents of the user and k of neighbours, up to twice "
             "what LaMP shows; its equal-budget variant shows k in all."
         )
     if table.number in (11, 12):
