@@ -135,9 +135,9 @@ def labels(recipes: Sequence[Recipe]) -> dict[str, str]:
     """Name of each system -> its title in a table, with k and the retriever where the table has several.
 
     >>> list(labels(depths(["bm25"], 4, "equal")).values())[:2]
-    ['PGraphRAG, k = 1', 'LaMP, k = 1']
+    ['PGraphRAG, equal budget, k = 1', 'LaMP, k = 1']
     >>> list(labels(pairs(["bm25", "dense"], 4, "equal")).values())
-    ['PGraphRAG, bm25', 'LaMP, bm25', 'PGraphRAG, dense', 'LaMP, dense']
+    ['PGraphRAG, equal budget, bm25', 'LaMP, bm25', 'PGraphRAG, equal budget, dense', 'LaMP, dense']
     """
     several_k = len({recipe.k for recipe in recipes if recipe.uses_k}) > 1
     several = len({recipe.retriever for recipe in recipes if recipe.uses_retriever}) > 1

@@ -119,7 +119,7 @@ def test_a_table_by_hand(data, tmp_path, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     for part in (
         "SmolLM2",
-        "each_side",
+        "Budget: each side",
         "task 5 4",
         "these are dev",
         "PGraphRAG, equal budget",

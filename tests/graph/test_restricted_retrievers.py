@@ -50,7 +50,7 @@ def test_a_restriction_of_ones_own():
     )
     assert ids("few", config) == ["o1", "n1"]
     assert build.base_retriever("few", config) == "bm25"
-    assert build.build_retriever("few", config, TASK).retriever.retriever.retriever.variant == "lucene"
+    assert build.build_retriever("few", config, TASK).retriever.retriever.variant == "lucene"
 
 
 def test_restrictions_of_a_trained_retriever_have_its_run(tmp_path):

@@ -36,6 +36,7 @@ def test_a_selector_chooses_among_modes_and_retrievers(tmp_path, overrides):
     settings = [
         "experiment=reviews",
         f"data.path={path}",
+        "selector.layers=2",
         "data.limit_train=12",
         "data.limit_dev=2",
         "data.limit_test=4",
