@@ -110,10 +110,10 @@ def choices(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
 TABLES: dict[int, PaperTable] = {
     table.number: table
     for table in (
-        PaperTable(3, "Long text generation, test set", LONG, systems),
-        PaperTable(4, "Short text generation, test set", SHORT, systems),
+        PaperTable(3, "Long text generation", LONG, systems),
+        PaperTable(4, "Short text generation", SHORT, systems),
         PaperTable(6, "Gains of PGraphRAG over LaMP, per cent", LONG + SHORT, pairs, gains=True),
-        PaperTable(8, "Rating prediction, test set", RATINGS, systems),
+        PaperTable(8, "Rating prediction", RATINGS, systems),
         PaperTable(9, "Whose documents: long text generation", LONG, modes),
         PaperTable(10, "Whose documents: short text generation", SHORT, modes),
         PaperTable(11, "Number of documents k: long text generation", LONG, depths),
@@ -121,9 +121,9 @@ TABLES: dict[int, PaperTable] = {
         PaperTable(13, "Retrievers: long text generation", LONG, pairs),
         PaperTable(14, "Retrievers: short text generation", SHORT, pairs),
         PaperTable(15, "Ranked, at random (*), all that fits (**)", LONG + SHORT, choices),
-        PaperTable(16, "Long text generation, validation set", LONG, systems, "dev"),
-        PaperTable(17, "Short text generation, validation set", SHORT, systems, "dev"),
-        PaperTable(18, "Rating prediction, validation set", RATINGS, systems, "dev"),
+        PaperTable(16, "Long text generation", LONG, systems, "dev"),
+        PaperTable(17, "Short text generation", SHORT, systems, "dev"),
+        PaperTable(18, "Rating prediction", RATINGS, systems, "dev"),
     )
 }
 

@@ -50,7 +50,8 @@ class Report:
     @property
     def title(self) -> str:
         """What stands above it."""
-        return f"Table {self.table.number} of PGraphRAG: {self.table.title}"
+        splits = " and ".join(sorted(set(self.settings["splits"].values())))
+        return f"Table {self.table.number} of PGraphRAG: {self.table.title} ({splits} files)"
 
 
 def task_name(number: int) -> str:
@@ -248,7 +249,10 @@ def print_report(report: Report) -> None:
     for grid in (interval_grid(report), slice_grid(report, 1, intervals=False), shown_grid(report)):
         shown = Table(title=grid.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
         for i, name in enumerate(grid.header):
-            shown.add_column(Text(name), justify="left" if i < grid.left else "right", overflow="fold")
+            head = name.replace(
+                "-Retrieval", "-\nRetrieval"
+            )  # a word is broken where it has a hyphen, if at all
+            shown.add_column(Text(head), justify="left" if i < grid.left else "right", overflow="fold")
         for row in grid.rows:
             shown.add_row(*map(Text, row))
         console.print()

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ropg.graph.comparison import TaskOutcome
     from ropg.graph.layout import Report
 
+NO_TEST_FILE = (
+    "The paper's table is on the test files; data.root has none for some tasks, for which dev is taken."
+)
+
 HELP = """python -m ropg.graph.tables TABLE [KEY=VALUE …]
 
 Makes one table of the PGraphRAG paper with any LLM, prints it, and writes it as Markdown and JSON below
@@ -196,11 +200,7 @@ def report_of(
     unlike = [n for n, split in splits.items() if not options.split and split != table.split]
     facts = [
         f"LLM: {config.llm.model}. Retriever: {', '.join(retrievers)}. Data: {files}; targets: {whom}{limit}.",
-        *(
-            ["The paper's table is on its test files, which are not in data.root: these are dev."]
-            if unlike
-            else []
-        ),
+        *([NO_TEST_FILE] if unlike else []),
         *([f"Trained encoders: {'; '.join(trained)}."] if trained else []),
         budget,
     ]

@@ -121,7 +121,8 @@ def test_a_table_by_hand(data, tmp_path, capsys):
         "SmolLM2",
         "Budget: each side",
         "task 5 4",
-        "these are dev",
+        "(dev files)",
+        "data.root has none",
         "PGraphRAG, equal budget",
         "one neighbor",
     ):

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ropg.cli import compose
+from ropg.graph.options import parse
+from ropg.graph.tables import make_table
 from rspg.comparison import evaluate
 from rspg.pipeline import train
 
@@ -60,3 +62,11 @@ def test_a_selector_chooses_among_modes_and_retrievers(tmp_path, overrides):
     rows = json.loads((folder / "results.json").read_text())
     assert {row["system"] for row in rows} == {"bm25", *POOL.split(","), "rspg_pre"}
     assert "ROPG-KD (neighbors)" in (folder / "tables.md").read_text()
+
+    table = ["14", "tasks=6", "users=heldout", "retriever=bm25,ropg_kd", f"models.ropg_kd={retriever}"]
+    path = make_table(*parse([*table, "llm=smollm2", *overrides(f"data.root={tmp_path}", "retrieval.k=1")]))
+    (task,) = json.loads(path.with_suffix(".json").read_text())["tasks"]
+    titles = task["systems"].values()
+    assert set(titles) >= {"PGraphRAG, bm25", "LaMP, bm25", "PGraphRAG, ropg_kd", "LaMP, ropg_kd"}
+    assert {row["n"] for row in task["results"]} == {6}  # the test split's users, three tenths of 20
+    assert str(retriever) in path.read_text().replace("\\", "")
