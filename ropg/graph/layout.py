@@ -12,6 +12,7 @@ from ropg.evaluation.table_text import escape_markdown, markdown_grid, markdown_
 from ropg.evaluation.tables import BEST_NOTE, Cell, ResultsTable, TableRow
 from ropg.graph.catalogue import TASKS, PaperTable
 from ropg.graph.comparison import TaskOutcome
+from ropg.graph.slices import SLICES
 
 BETTER, WORSE = "⁺", "⁻"
 INTERVAL_HEADER = ("Task", "Metric", "System", "Value", "95 % interval", "Minus LaMP", "p (Holm)")
@@ -20,6 +21,10 @@ SHOWN_HEADER = ("Task", "System", "Documents", "of", "Shortened", "Dropped", "Un
 SHOWN_NOTE = (
     "Documents: in all prompts together, of those that the profiles hold for that system; what ** leaves out did not "
     "fit. Shortened and dropped: by the token budget. Cut off: answers that the limit of new tokens ended."
+)
+SLICE_NOTE = (
+    "A target is in one slice by its user's own reviews and in one by the neighbours' reviews, both as counted in its "
+    "profile. Without own history LaMP is No-Retrieval."
 )
 
 
@@ -148,31 +153,47 @@ def _p(p: float | None) -> str:
     return "not testable" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def slice_grid(report: Report, metrics: int | None = None, intervals: bool = True) -> Grid:
-    """Values on the slices of the targets; of the first so many metrics of each task, None for all."""
+def slice_grid(report: Report) -> Grid:
+    """Every value on the slices of the targets, with its interval."""
     titles: dict[str, str] = {}
     for outcome in report.outcomes.values():
         titles |= outcome.labels
     rows = []
     for number, outcome in report.outcomes.items():
         for name, results in outcome.slices.items():
-            for metric in list(dict.fromkeys(row["metric"] for row in results))[:metrics]:
+            for metric in dict.fromkeys(row["metric"] for row in results):
                 found = {row["system"]: row for row in results if row["metric"] == metric}
-                cells = [_slice_cell(found.get(system), intervals) for system in titles]
+                cells = [_slice_cell(found.get(system)) for system in titles]
                 rows.append([str(number), name, str(outcome.slice_sizes[name]), metric_title(metric), *cells])
-    header = ("Task", "Slice", "n", "Metric", *titles.values())
-    note = (
-        "A target is in one slice by its user's own reviews and in one by the neighbours' reviews, both as counted in "
-        "its profile. Without own history LaMP is No-Retrieval."
+    return Grid(
+        "Slices of the targets", ("Task", "Slice", "n", "Metric", *titles.values()), rows, 2, SLICE_NOTE
     )
-    return Grid("Slices of the targets", header, rows, 2, note)
 
 
-def _slice_cell(row: Result | None, interval: bool) -> str:
+def _slice_cell(row: Result | None) -> str:
     if row is None:
         return "–"
-    value = f"{row['value']:.3f}"
-    return f"{value} ({row['ci_low']:.3f} to {row['ci_high']:.3f})" if interval else value
+    return f"{row['value']:.3f} ({row['ci_low']:.3f} to {row['ci_high']:.3f})"
+
+
+def narrow_slice_grid(report: Report) -> Grid:
+    """The first metric of each task on the slices, which are the columns here: narrow enough for a console."""
+    names = [s for s in SLICES if any(s in outcome.slices for outcome in report.outcomes.values())]
+    rows = []
+    for number, outcome in report.outcomes.items():
+        metric = next((row["metric"] for row in outcome.results), None)
+        if metric is None:
+            continue
+        sizes = [str(outcome.slice_sizes.get(name, 0)) for name in names]
+        rows.append([str(number), f"n; {metric_title(metric)} of", *sizes])
+        for system, title in outcome.labels.items():
+            cells = ["–"] * len(names)
+            for place, name in enumerate(names):
+                for row in outcome.slices.get(name, ()):
+                    if (row["system"], row["metric"]) == (system, metric):
+                        cells[place] = f"{row['value']:.3f}"
+            rows.append([str(number), title, *cells])
+    return Grid("Slices of the targets", ("Task", "System", *names), rows, 2, SLICE_NOTE)
 
 
 def shown_grid(report: Report) -> Grid:
@@ -246,13 +267,16 @@ def print_report(report: Report) -> None:
 
     console = Console()
     print_table(main_table(report), report.title, console)
-    for grid in (interval_grid(report), slice_grid(report, 1, intervals=False), shown_grid(report)):
+    for grid in (interval_grid(report), narrow_slice_grid(report), shown_grid(report)):
         shown = Table(title=grid.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
         for i, name in enumerate(grid.header):
-            head = name.replace(
-                "-Retrieval", "-\nRetrieval"
-            )  # a word is broken where it has a hyphen, if at all
-            shown.add_column(Text(head), justify="left" if i < grid.left else "right", overflow="fold")
+            words = [word for text in (name, *(row[i] for row in grid.rows)) for word in text.split()]
+            shown.add_column(
+                Text(name),
+                justify="left" if i < grid.left else "right",
+                overflow="fold",
+                min_width=max(map(len, words), default=1),  # no word is broken
+            )
         for row in grid.rows:
             shown.add_row(*map(Text, row))
         console.print()
