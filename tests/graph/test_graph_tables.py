@@ -144,6 +144,22 @@ def test_the_equal_budget_alone(data, tmp_path):
     assert max(counts["documents"] for counts in task["shown"].values()) == 4
 
 
+def test_what_did_not_fit_is_counted(data, tmp_path):
+    """Of u1's two reviews one fits beside the question in twelve words: ** shows it whole, and the table says 4 of 5."""
+    found = made(15, *arguments(data, tmp_path, "tasks=5", "llm.max_input_tokens=12", "retrieval.k=2"))
+    shown = found["tasks"][0]["shown"]
+    kept = {name: (counts["documents"], counts["available"]) for name, counts in shown.items()}
+    assert kept["pgraphrag_all-bm25"] == (4, 5)
+    assert kept["lamp_all-bm25"] == (1, 1)
+    assert shown["pgraphrag_all-bm25"]["shortened_documents"] == 0
+    both = shown[
+        "pgraphrag-bm25-k2"
+    ]  # two were asked for: the prompt builder shortens or drops, and counts it
+    assert both["shortened_documents"] + both["dropped_documents"] > 0
+    text = (tmp_path / "runs" / "pgraphrag" / "table_15.md").read_text(encoding="utf-8")
+    assert "| 5 | PGraphRAG\\*\\* | 4 | 5 | 0 | 0 | 0 | 0 |" in text
+
+
 def test_gains_by_hand(data, tmp_path):
     """Table 6: LaMP 0.125, PGraphRAG 0.9 and 0.825; where LaMP has 0 there is no gain, and no division by it."""
     (task,) = made(6, *arguments(data, tmp_path, "tasks=5"))["tasks"]

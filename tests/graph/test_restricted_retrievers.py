@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 
 from ropg import build
-from ropg.cli import compose
+from ropg.cli import Refused, compose
 from ropg.comparison import run_of, trained_runs
 from ropg.examples import Document
+from ropg.pipeline import check
 from ropg.runs import DECIDES_SELECTOR, EVALUATION, decisive, open_run, run_folder
 from ropg.tables import candidate_identity
 from ropg.tasks import get_task
@@ -122,3 +123,6 @@ def test_training_on_a_mode():
     identities = [candidate_identity(config, TASK, "e", "d") for config in (plain, own)]
     assert "provenance" not in identities[0]
     assert identities[1]["provenance"] == ["neighbor"]
+    for value, message in (("[]", "leaves no document"), ("[neighbours]", "unknown provenance 'neighbours'")):
+        with pytest.raises((Refused, ValueError), match=message):
+            check(graph(f"candidates.provenance={value}"))
