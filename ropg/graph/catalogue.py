@@ -19,7 +19,6 @@ class GraphTask:
     dataset: str
     kind: str
     title: str
-    language: str = "en"
 
 
 TASKS: dict[int, GraphTask] = {
@@ -28,15 +27,15 @@ TASKS: dict[int, GraphTask] = {
         GraphTask(1, "amazon", "text", "User-Product Review Generation"),
         GraphTask(2, "hotel", "text", "Hotel Experiences Generation"),
         GraphTask(3, "gap", "text", "Stylized Feedback Generation"),
-        GraphTask(4, "b2w", "text", "Multilingual Product Review Generation", "pt"),
+        GraphTask(4, "b2w", "text", "Multilingual Product Review Generation"),
         GraphTask(5, "amazon", "title", "User-Product Review Title Generation"),
         GraphTask(6, "hotel", "title", "Hotel Experience Summary Generation"),
         GraphTask(7, "gap", "title", "Stylized Feedback Title Generation"),
-        GraphTask(8, "b2w", "title", "Multilingual Product Review Title Generation", "pt"),
+        GraphTask(8, "b2w", "title", "Multilingual Product Review Title Generation"),
         GraphTask(9, "amazon", "rating", "User-Product Review Ratings"),
         GraphTask(10, "hotel", "rating", "Hotel Experience Ratings"),
         GraphTask(11, "gap", "rating", "Stylized Feedback Ratings"),
-        GraphTask(12, "b2w", "rating", "Multilingual Product Ratings", "pt"),
+        GraphTask(12, "b2w", "rating", "Multilingual Product Ratings"),
     )
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ropg.cli import Refused
+from ropg.cli import Refused, compose
 from ropg.evaluation.metrics import CorpusMetric
 from ropg.evaluation.significance import holm, paired_t_test
 from ropg.graph.catalogue import LONG, RATINGS, SHORT, TABLES, TASKS
@@ -213,6 +213,11 @@ def test_the_tasks_of_the_paper():
         *(("rating", n) for n in RATINGS),
     }
     assert [TASKS[n].dataset for n in range(1, 13)] == 3 * ["amazon", "hotel", "gap", "b2w"]
+    for number, task in TASKS.items():  # the experiment of a number is the task of that number
+        config = compose(f"experiment=pgraphrag_{number}")
+        assert config.data.file == f"{task.dataset}_dev.json"
+        assert config.task.name == f"pgraphrag_{task.kind}"
+        assert config.task.language == ("pt" if task.dataset == "b2w" else "en")
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4])
@@ -311,7 +316,6 @@ def test_help_imports_nothing_heavy():
 
 def test_trained_retrievers_need_held_out_targets(data, tmp_path, monkeypatch):
     """An encoder that was trained on the targets would win by memory."""
-    from ropg.cli import compose
     from ropg.graph import tables
     from ropg.runs import open_run
 
