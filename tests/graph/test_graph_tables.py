@@ -192,8 +192,8 @@ def test_tables_share_what_was_generated(data, tmp_path, monkeypatch):
     assert values(modes)["lamp-bm25-k2"] == values(first["tasks"][0])["lamp-bm25-k2"]
 
 
-@pytest.mark.parametrize("table", sorted(TABLES))
-def test_every_table_is_made(table, data, tmp_path):
+@pytest.mark.parametrize("table", [3, 8, 10, 11, 14, 18])  # every kind of columns, task and split
+def test_tables_of_every_kind_are_made(table, data, tmp_path):
     """One target each; the retrievers that need no encoder."""
     found = made(
         table, *arguments(data, tmp_path, "limit=1", "retriever=bm25", f"tasks={TABLES[table].tasks[-1]}")
@@ -220,7 +220,7 @@ def test_the_tasks_of_the_paper():
         assert config.task.language == ("pt" if task.dataset == "b2w" else "en")
 
 
-@pytest.mark.parametrize("batch", [1, 2, 4])
+@pytest.mark.parametrize("batch", [1, 4])
 def test_an_interrupted_table_ends_as_an_undisturbed_one(batch, data, tmp_path, monkeypatch):
     """Answers depend on the whole batch here: what is resumed must be planned as it was."""
     undisturbed = made(4, *arguments(data, tmp_path / "a", "tasks=5,6", llm="BatchEcho"))
