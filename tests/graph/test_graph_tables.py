@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
-from ropg.cli import Refused, compose
+from ropg.cli import CONF, Refused, compose
 from ropg.evaluation.metrics import CorpusMetric
 from ropg.evaluation.significance import holm, paired_t_test
 from ropg.graph.catalogue import LONG, RATINGS, SHORT, TABLES, TASKS
@@ -214,10 +215,10 @@ def test_the_tasks_of_the_paper():
     }
     assert [TASKS[n].dataset for n in range(1, 13)] == 3 * ["amazon", "hotel", "gap", "b2w"]
     for number, task in TASKS.items():  # the experiment of a number is the task of that number
-        config = compose(f"experiment=pgraphrag_{number}")
-        assert config.data.file == f"{task.dataset}_dev.json"
-        assert config.task.name == f"pgraphrag_{task.kind}"
-        assert config.task.language == ("pt" if task.dataset == "b2w" else "en")
+        preset = OmegaConf.load(CONF / "experiment" / f"pgraphrag_{number}.yaml")
+        assert preset.data.file == f"{task.dataset}_dev.json"
+        assert {"override /task": f"pgraphrag_{task.kind}"} in preset.defaults
+        assert ("task" in preset and preset.task.language == "pt") == (task.dataset == "b2w")
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -280,10 +281,10 @@ def test_a_killed_table_ends_as_an_undisturbed_one(data, tmp_path):
         (["3", "data.root={data}/nowhere"], r"holds no amazon_test\.json nor amazon_dev\.json"),
         (["3", "data.path=x.json"], r"give data\.root=DIR"),
         (["3", "data=lamp"], "leave data=… out"),
-        (["3", "data.root={data}", "retriever=bm26"], "did you mean bm25"),
-        (["3", "data.root={data}", "retriever=rspg_pre"], "that is a selector"),
-        (["3", "data.root={data}", "retriever=ropg_kd"], r"no finished run .*or name one: models\.ropg_kd=RUN"),
-        (["3", "data.root={data}", "retriever=none", "llm.kind=echo_llm:EchoLLM"], "No-Retrieval is that system"),
+        (["3", "data.root={data}", "retriever=bm26", "tasks=1"], "did you mean bm25"),
+        (["3", "data.root={data}", "retriever=rspg_pre", "tasks=1"], "that is a selector"),
+        (["3", "data.root={data}", "retriever=ropg_kd", "tasks=1"], r"no finished run .*or name one: models\.ropg_kd=RUN"),
+        (["3", "data.root={data}", "retriever=none", "llm.kind=echo_llm:EchoLLM", "tasks=1"], "No-Retrieval is that system"),
     ],
 )  # fmt: skip
 def test_what_is_refused_says_what_to_do(given, message, data, tmp_path):
