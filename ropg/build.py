@@ -162,34 +162,85 @@ def build_settings(config: Config) -> TrainSettings:
     return TrainSettings(**optim, seed=config.seed, temperature=config.method.temperature)
 
 
+def base_retriever(name: str, config: Config) -> str:
+    """What a retriever of the configuration ranks with in the end: itself, or what its ``of`` names.
+
+    ``retrievers.bm25_own: {of: bm25, provenance: own}`` ranks with ``bm25``; ``of`` may also name a trained
+    system (``ropg_kd``) or ``initial``. Raises ValueError for wrappers that wrap each other.
+    """
+    seen = [name]
+    while inner := _options(seen[-1], config).get("of"):
+        if inner in seen:
+            raise ValueError(f"retrievers.{name}: of goes round in a circle: {' -> '.join([*seen, inner])}")
+        seen.append(str(inner))
+    return seen[-1]
+
+
+def restricted(retriever: Any, name: str, config: Config) -> Any:
+    """Wrap a retriever as ``retrievers.<name>``, and what that is ``of``, say; as it is where there is no ``of``.
+
+    Raises ValueError, naming the key, for a provenance or a quota that cannot be, and for another key.
+    """
+    from ropg.retrievers import ProvenanceFilter, Quota
+
+    options = dict(_options(name, config))
+    if "of" not in options:
+        return retriever
+    retriever = restricted(retriever, options.pop("of"), config)
+    provenance, quota = options.pop("provenance", None), options.pop("quota", None)
+    if options:
+        raise ValueError(
+            f"retrievers.{name}: {', '.join(options)} belongs to the retriever that it restricts; beside `of` it takes "
+            "provenance and quota"
+        )
+    try:
+        if provenance is not None:
+            retriever = ProvenanceFilter(retriever, provenance)
+        if quota is not None:
+            retriever = Quota(retriever, quota)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"retrievers.{name}: {error}; provenance is own, neighbor or a list of them, and quota a number for each, "
+            "as in {own: 2, neighbor: 2}"
+        ) from None
+    return retriever
+
+
+def _options(name: str, config: Config) -> dict[str, Any]:
+    return config.retrievers.get("dense" if name == "initial" else name) or {}
+
+
 def takes_encoder(name: str, config: Config) -> bool:
     """Whether a retriever reads vectors, so that an encoder must be loaded for it."""
-    return "encoder" in inspect.signature(_retriever_factory(name, config)).parameters
+    return "encoder" in inspect.signature(_retriever_factory(base_retriever(name, config), config)).parameters
 
 
 def _retriever_factory(name: str, config: Config) -> Any:
     from ropg.retrievers import RETRIEVERS
 
-    return RETRIEVERS.get((config.retrievers.get(name) or {}).get("target", name))
+    kind = "dense" if name == "initial" else name
+    return RETRIEVERS.get(_options(name, config).get("target", kind))
 
 
 def build_retriever(name: str, config: Config, task: Any, encoder: Any = None) -> Any:
     """A retriever by its name, with its options of ``config.retrievers`` and the task's document text.
 
-    ``encoder`` goes to those that take one. Options that its constructor does not take raise ValueError.
+    ``encoder`` goes to those that take one. A name whose options have ``of`` is that retriever, restricted to a
+    ``provenance`` or by a ``quota``. Options that its constructor does not take raise ValueError.
     """
-    options = {k: v for k, v in (config.retrievers.get(name) or {}).items() if k != "target"}
-    factory = _retriever_factory(name, config)
+    base = base_retriever(name, config)
+    options = {k: v for k, v in _options(base, config).items() if k != "target"}
+    factory = _retriever_factory(base, config)
     accepted = inspect.signature(factory).parameters
     if "encoder" in accepted and encoder is not None:
         options["encoder"] = encoder
-    if name == "rrf":
-        options |= {k: v for k, v in (config.retrievers.get("bm25") or {}).items() if k == "variant"}
+    if base == "rrf":
+        options |= {k: v for k, v in _options("bm25", config).items() if k == "variant"}
     try:
         inspect.signature(factory).bind(text=task.document_text, **options)
     except TypeError as error:
-        raise ValueError(f"retrievers.{name}: {error}; it takes {', '.join(accepted)}") from None
-    return factory(text=task.document_text, **options)
+        raise ValueError(f"retrievers.{base}: {error}; it takes {', '.join(accepted)}") from None
+    return restricted(factory(text=task.document_text, **options), name, config)
 
 
 def source_options(data: DataConfig, task_name: str) -> dict[str, Any]:

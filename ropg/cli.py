@@ -57,14 +57,8 @@ def run(function: Callable[[Config], Any], argv: Sequence[str] | None = None) ->
     """
     # argparse takes no option between two overrides
     arguments = sorted(sys.argv[1:] if argv is None else argv, key=lambda a: a not in ("--multirun", "-m"))
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us whole instead of being printed there
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    settle_process()
     ConfigStore.instance().store(name="schema", node=Config)
-    warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
-    if not processes.is_main():  # one process talks for all
-        os.environ["TQDM_DISABLE"] = "1"
-        warnings.showwarning = lambda *_, **__: None
-
     sweep, command = is_multirun(arguments), uuid.uuid4().hex
 
     def job(composed: DictConfig) -> Any:
@@ -85,6 +79,16 @@ def run(function: Callable[[Config], Any], argv: Sequence[str] | None = None) ->
         status = finish_sweep(command) if sweep else 0
     if status:
         raise SystemExit(status)
+
+
+def settle_process() -> None:
+    """What holds for every command: warnings in one line each, and one process that talks for all."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us whole instead of being printed there
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.showwarning = lambda message, *_, **__: print(f"note: {message}", file=sys.stderr)
+    if not processes.is_main():
+        os.environ["TQDM_DISABLE"] = "1"
+        warnings.showwarning = lambda *_, **__: None
 
 
 def register_sweeper() -> None:

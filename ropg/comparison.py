@@ -151,8 +151,9 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
     """The run of each trained system: ``models.<system>`` where named, else the newest finished one.
 
     A system is trained where ``models`` has its name, as it has the paper's, or a finished run is of that
-    method; so a new method needs no word here. Where a run was made with another task, data, LLM, wording or
-    initial encoder, or its data has changed, that is said.
+    method; so a new method needs no word here. A restricted one (``of: ropg_kd``) has the run of what it
+    restricts. Where a run was made with another task, data, LLM, wording or initial encoder, or its data has
+    changed, that is said.
     """
     found: dict[str, Path] = {}
     fingerprints: dict[str, dict[str, str]] = {}
@@ -160,9 +161,10 @@ def trained_runs(config: Config, task: Any) -> dict[str, Path]:
     # of selectors those with this pool come first: one trained without ROPG's models is for its own column
     newest.sort(key=lambda run: is_selector(run[0]) and not same_pool(run[0], config))
     for name in config.evaluation.systems:
-        run = run_of(config, name, newest)
-        if run is None and name in config.models:
-            say("evaluate", f"{name}: left out, {no_run(config, name)}")
+        base = build.base_retriever(name, config)
+        run = run_of(config, base, newest)
+        if run is None and base in config.models:
+            say("evaluate", f"{name}: left out, {no_run(config, base)}")
         if run is None:
             continue
         found[name] = run
@@ -255,7 +257,8 @@ def systems(config: Config, task: Any, runs: Mapping[str, Path], examples: Seque
     """
     from ropg.evaluation import retriever_system
 
-    names = [name for name in config.evaluation.systems if name not in config.models or name in runs]
+    named = config.evaluation.systems
+    names = [n for n in named if build.base_retriever(n, config) not in config.models or n in runs]
     names = [name for name in names if name not in runs or not is_selector(runs[name])]
     found = []
     for name, retriever in build_retrievers(config, task, names, runs).items():
@@ -271,12 +274,16 @@ def build_retrievers(
 ) -> dict[str, Any]:
     """The retriever of each name, those in ``runs`` with the encoder that was trained there."""
     encoder = None
+    trained: dict[Path, Any] = {}  # a run's encoder is loaded once, however many restrict it
     found = {}
     for name in names:
         if name in runs:
-            # as it was trained: this configuration may have another encoder, which reads more or less
-            trained = build.build_encoder(load_config(runs[name]), runs[name] / "model")
-            found[name] = build.build_retriever("dense", config, task, trained)
+            run = runs[name]
+            if run not in trained:
+                # as it was trained: this configuration may have another encoder, which reads more or less
+                trained[run] = build.build_encoder(load_config(run), run / "model")
+            retriever = build.build_retriever("dense", config, task, trained[run])
+            found[name] = build.restricted(retriever, name, config)
             continue
         kind = "dense" if name == "initial" else name
         if encoder is None and build.takes_encoder(kind, config):

@@ -93,6 +93,7 @@ class CandidatesConfig:
     """P_u^l: the documents that get feedback."""
 
     l: Any = 16  # noqa: E741  (the paper's symbol); a number or "all"
+    provenance: list[str] | None = None  # own, neighbor: only these documents; None: all
 
 
 @dataclass
@@ -235,7 +236,8 @@ class Config:
     store: StoreConfig = field(default_factory=StoreConfig)
     run: RunConfig = field(default_factory=RunConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
-    # options of each retriever by name, from conf/retriever; `target` names one of your own, module:attribute
+    # options of each retriever by name, from conf/retriever; `target` names one of your own, module:attribute; `of`,
+    # `provenance` and `quota` make a restricted one of another (conf/retriever/modes.yaml)
     retrievers: dict[str, Any] = field(default_factory=dict)
     # the run of each trained system; None: the newest finished one of the same task, data and LLM
     models: dict[str, str | None] = field(

@@ -29,6 +29,7 @@ from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.files import write_json
 from ropg.heldout import write_summary
 from ropg.llms import LLMS
+from ropg.retrievers.provenance_filter import known_provenances
 from ropg.runs import open_run, read_json, run_folder
 from ropg.splits import load_splits
 
@@ -59,6 +60,10 @@ def check(config: Config) -> None:
     level = config.candidates.l
     if level != "all" and (not isinstance(level, int) or isinstance(level, bool) or level < 2):
         raise Refused(f"candidates.l={level}: it is a number from 2, or all")
+    if config.candidates.provenance is not None:
+        known_provenances(config.candidates.provenance)
+        if not config.candidates.provenance:
+            raise Refused("candidates.provenance=[] leaves no document; name own, neighbor, or leave it out")
     if config.feedback.eval not in get_args(Eval):
         raise Refused(f"feedback.eval={config.feedback.eval}: it is {' or '.join(get_args(Eval))}")
     build.build_objective(config)

@@ -47,6 +47,8 @@ _DECIDES_NOTHING = (
     "engine",
     "ray",
 )
+# keys that came later: left out where they are not set, so that runs of before keep their folders
+_DECIDES_IF_SET = ("provenance",)
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (
     "url",
@@ -91,7 +93,23 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
             value = dataclasses.replace(value, options=options)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
+            value = {k: v for k, v in value.items() if v is not None or k not in _DECIDES_IF_SET}
+        if part == "retrievers":
+            asked = _restricted_ones(config)  # others decide nothing
+            value = {k: v for k, v in value.items() if "of" not in (v or {}) or k in asked}
         found[part] = value
+    return found
+
+
+def _restricted_ones(config: Config) -> set[str]:
+    """The retrievers of the pool, and what they restrict, as far as the configuration has options for them."""
+    found: set[str] = set()
+    names = list(config.selector.pool)
+    while names:
+        name = names.pop()
+        if name in config.retrievers and name not in found:
+            found.add(name)
+            names.append((config.retrievers[name] or {}).get("of", name))
     return found
 
 

@@ -18,12 +18,15 @@ from ropg.feedback.candidates import CandidateTable, build_candidates
 from ropg.feedback.scorer import FeedbackTable, feedback_identity, score_candidates
 from ropg.feedback.store import GenerationStore
 from ropg.feedback.tables import TableError
+from ropg.retrievers import ProvenanceFilter
 from ropg.runs import short_hash, slug
 
 
 def candidate_identity(config: Config, task: Any, encoder_fingerprint: str, data: str) -> dict[str, Any]:
-    """What decides the candidates of one split: data, task, encoder and l."""
+    """What decides the candidates of one split: data, task, encoder, l, and whose documents they may be."""
+    provenance = config.candidates.provenance
     return {
+        **({} if provenance is None else {"provenance": sorted(provenance)}),  # tables of before stay good
         "data": data,
         "task": task.name,
         "wording": build.task_fingerprint(task),
@@ -52,6 +55,8 @@ def candidates_for(
         except TableError as error:
             say("rank", f"{error}; building it again")
         retriever = build.build_retriever("dense", config, task, encoder)
+        if config.candidates.provenance is not None:
+            retriever = ProvenanceFilter(retriever, config.candidates.provenance)
         table = build_candidates(examples, task, retriever, l=config.candidates.l, identity=identity)
         table.write(path)
     return table, folder

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ropg.comparison
+from ropg.build import base_retriever
 from ropg.comparison import Comparison, is_selector, no_run
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -78,7 +79,7 @@ class Selectors:
         found, missing = pool_runs(config, [name for name in names if name not in runs])
         runs |= found
         for name in missing:
-            say("pool", f"{name}: left out of the pool, {no_run(config, name)}")
+            say("pool", f"{name}: left out of the pool, {no_run(config, base_retriever(name, config))}")
         names = [name for name in names if name not in missing]
         if not names or (not selectors and len(names) < 2):
             return list(compared)

@@ -33,9 +33,10 @@ def check_pool(config: Config) -> None:
     selectors = {summary["method"] for run, summary in finished if is_selector(run)} | set(SELECTORS)
     methods = {summary["method"] for _, summary in finished} | set(config.models)
     for name in names:
-        if name in selectors:
+        base = build.base_retriever(name, config)
+        if base in selectors:
             raise Refused(f"selector.pool has {name}, which is a selector itself; leave it out")
-        if name not in methods:
+        if base not in methods:
             try:
                 build.takes_encoder("dense" if name == "initial" else name, config)
             except UnknownName as error:
@@ -45,7 +46,8 @@ def check_pool(config: Config) -> None:
 def pool_runs(config: Config, names: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
     """The finished run of each trained member, and the trained members that have none.
 
-    A run is ``models.<name>``, else the newest of this seed, else of any seed.
+    A run is ``models.<name>``, else the newest of this seed, else of any seed. Members that restrict a trained
+    one (``of: ropg_kd``) have its run.
     """
     finished = finished_runs(config)
     ordered = sorted(finished, key=lambda run: run[1]["seed"] != config.seed)  # stable: newest first
@@ -53,9 +55,10 @@ def pool_runs(config: Config, names: Sequence[str]) -> tuple[dict[str, Path], li
     found: dict[str, Path] = {}
     missing = []
     for name in names:
-        if name not in config.models and name not in methods:
+        base = build.base_retriever(name, config)
+        if base not in config.models and base not in methods:
             continue  # a retriever that needs no training
-        run = run_of(config, name, ordered)
+        run = run_of(config, base, ordered)
         if run is None:
             missing.append(name)
         else:
@@ -76,8 +79,8 @@ def resolve_runs(config: Config, folder: Path) -> tuple[list[str], dict[str, Pat
     if missing:
         rest = ",".join(name for name in names if name not in missing)
         raise Refused(
-            f"selector.pool has {missing[0]}, and there is {no_run(config, missing[0])}; selector.pool=[{rest}] does "
-            "without trained retrievers"
+            f"selector.pool has {missing[0]}, and there is {no_run(config, build.base_retriever(missing[0], config))}; "
+            f"selector.pool=[{rest}] does without trained retrievers"
         )
     for name, run in runs.items():
         say("pool", f"{name}: {run}")
@@ -103,10 +106,11 @@ def refuse_other_runs(config: Config, folder: Path) -> None:
     if not (folder / POOL_FILE).exists():
         return
     for name, (run, _) in _read_pool_file(folder)[1].items():
-        named = config.models.get(name)
+        base = build.base_retriever(name, config)
+        named = config.models.get(base)
         if named is not None and Path(named).resolve() != run.resolve():
             raise RunError(
-                f"{folder} was begun with {name} from {run}, and models.{name} is {named}; name another run.dir, "
+                f"{folder} was begun with {name} from {run}, and models.{base} is {named}; name another run.dir, "
                 "or delete the folder"
             )
 

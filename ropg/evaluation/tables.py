@@ -31,6 +31,13 @@ LABELS = {
     "rspg_post": "RSPG-Post",
 }
 
+# the same retrievers over a part of a graph profile (conf/retriever/modes.yaml)
+LABELS |= {
+    f"{name}_{mode}": f"{LABELS['initial' if name == 'dense' else name]} ({mode})"
+    for name in ("bm25", "dense", "ropg_rl", "ropg_kd")
+    for mode in ("own", "neighbors", "both")
+}
+
 DATASETS = {
     "LaMP-1": "Personalized Citation Identification",
     "LaMP-2": "Personalized Movie Tagging",
