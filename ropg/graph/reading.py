@@ -58,7 +58,7 @@ def is_split_file(path: Path) -> bool:
     if path.suffix.lower() in (".csv", ".tsv"):
         return False
     first = next(iter(read_records(path)), None)
-    return not (isinstance(first, Mapping) and "profile" not in first and {"user", "item"} <= set(first))
+    return not (isinstance(first, Mapping) and "profile" not in first and set(FIELDS) & set(first))
 
 
 def from_split_file(path: str | Path, bad_records: BadRecords = "error") -> ReadGraph:
@@ -231,7 +231,7 @@ def _table_review(raw: Any, names: Mapping[str, str], where: str, report: Readin
             found = ", ".join(map(repr, raw)) or "none"
             raise RecordError(
                 f"{where}: the field {names[part]!r} is missing; found: {found}. "
-                f"Remedy: map it by fields, such as fields.{part}=NAME"
+                f"Remedy: map it by fields, such as fields.{part}=NAME (--fields {part}=NAME)"
             )
     text, title = raw[names["text"]], raw.get(names["title"])
     if not isinstance(text, str):

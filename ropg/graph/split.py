@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropg.graph.statistics import PROFILE_CLASSES, count_of, distinct_pairs, profile_classes, users_per_item
+from ropg.graph.targets import draw_targets
 
 SPLITS = ("train", "dev", "test")
 DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
@@ -69,26 +70,12 @@ def split_graph(
 
     ``edge_user``, ``edge_item``: (E,) integers from 0. ``targets``: (U,) edges; None draws them.
     """
-    drawn = choose_targets(edge_user, edge_item, seed) if targets is None else targets
+    edge_user, edge_item = _checked(edge_user, edge_item)
+    drawn = draw_targets(edge_user, edge_item, count_of(edge_user), seed) if targets is None else targets
     splits = assign_splits(edge_user, edge_item, drawn, fractions, seed)
     done = repair(edge_user, edge_item, drawn, splits)
     without = int((drawn == NO_TARGET).sum())
     return GraphSplit(done.splits, done.targets, without, done.retargeted, done.moved, done.untargeted)
-
-
-def choose_targets(edge_user: np.ndarray, edge_item: np.ndarray, seed: int = 0) -> np.ndarray:
-    """(U,) per user one edge, drawn among those whose item has another user; ``NO_TARGET`` where none has.
-
-    >>> choose_targets(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
-    array([ 1,  2, -1])
-    """
-    edge_user, edge_item = _checked(edge_user, edge_item)
-    shared = users_per_item(edge_user, edge_item)[edge_item] > 1
-    order = np.random.default_rng(seed).permutation(len(edge_user))
-    order = order[shared[order]]
-    targets = np.full(count_of(edge_user), NO_TARGET, dtype=np.int64)
-    targets[edge_user[order]] = order  # of several edges of a user, one stays: any is as likely
-    return targets
 
 
 def assign_splits(

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ropg.graph.review_files import read_reviews
-from ropg.graph.split import choose_targets
 from ropg.graph.split_report import grid
 from ropg.graph.statistics import FileStatistics, file_statistics
+from ropg.graph.targets import draw_targets
 
 _KINDS = {"text": "long text", "title": "short text", "rating": "rating"}
 
@@ -20,7 +20,7 @@ def statistics_of_file(path: str | Path, fields: Mapping[str, str] | None = None
     table = read_reviews([path], fields)
     targets = table.targets
     if targets is None:
-        targets = choose_targets(table.edge_user, table.edge_item)
+        targets = draw_targets(table.edge_user, table.edge_item, len(table.users))
     reviews = [table.reviews[edge] for edge in targets[targets >= 0].tolist()]
     return file_statistics(
         Path(path).stem,

@@ -12,12 +12,7 @@ def has_neighbor(graph: InteractionGraph, serves: np.ndarray | None = None) -> n
 
     serves: (n_users,) bool, the users whose reviews may serve others as neighbours; None: all.
     """
-    pairs = np.unique(graph.edge_item.astype(np.int64) * max(graph.n_users, 1) + graph.edge_user)
-    items, users = np.divmod(pairs, max(graph.n_users, 1))
-    serving = np.ones(graph.n_users, bool) if serves is None else serves
-    reviewers = np.bincount(items[serving[users]], minlength=graph.n_items)
-    others: np.ndarray = reviewers[graph.edge_item] - serving[graph.edge_user]
-    return others > 0
+    return neighbored(graph.edge_user, graph.edge_item, graph.n_users, serves)
 
 
 def choose_targets(graph: InteractionGraph, seed: int = 0, serves: np.ndarray | None = None) -> np.ndarray:
@@ -27,11 +22,41 @@ def choose_targets(graph: InteractionGraph, seed: int = 0, serves: np.ndarray | 
     when further users are added, as long as it is drawn from the same reviews. ``serves``: see
     :func:`has_neighbor`.
     """
-    eligible = has_neighbor(graph, serves)
-    edges = np.flatnonzero(eligible)
-    order = np.random.default_rng(seed).random(graph.n_edges)[edges]
-    edges = edges[np.lexsort((order, graph.edge_user[edges]))]
-    users, firsts = np.unique(graph.edge_user[edges], return_index=True)
-    targets = np.full(graph.n_users, -1, np.int64)
+    return draw_targets(graph.edge_user, graph.edge_item, graph.n_users, seed, serves)
+
+
+def neighbored(
+    edge_user: np.ndarray, edge_item: np.ndarray, n_users: int, serves: np.ndarray | None = None
+) -> np.ndarray:
+    """:func:`has_neighbor` on the ends of edges, (E,) each.
+
+    >>> neighbored(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]), n_users=3)
+    array([False,  True,  True, False])
+    """
+    pairs = np.unique(edge_item.astype(np.int64) * max(n_users, 1) + edge_user)
+    items, users = np.divmod(pairs, max(n_users, 1))
+    serving = np.ones(n_users, bool) if serves is None else serves
+    reviewers = np.bincount(items[serving[users]], minlength=int(edge_item.max(initial=-1)) + 1)
+    others: np.ndarray = reviewers[edge_item] - serving[edge_user]
+    return others > 0
+
+
+def draw_targets(
+    edge_user: np.ndarray,
+    edge_item: np.ndarray,
+    n_users: int,
+    seed: int = 0,
+    serves: np.ndarray | None = None,
+) -> np.ndarray:
+    """:func:`choose_targets` on the ends of edges, (E,) each.
+
+    >>> draw_targets(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]), n_users=3)
+    array([ 1,  2, -1])
+    """
+    edges = np.flatnonzero(neighbored(edge_user, edge_item, n_users, serves))
+    order = np.random.default_rng(seed).random(len(edge_user))[edges]
+    edges = edges[np.lexsort((order, edge_user[edges]))]
+    users, firsts = np.unique(edge_user[edges], return_index=True)
+    targets = np.full(n_users, -1, np.int64)
     targets[users] = edges[firsts]
     return targets

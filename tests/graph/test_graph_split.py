@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from ropg.graph.__main__ import main
 from ropg.graph.review_files import read_reviews
-from ropg.graph.split import GraphSplit, assign_splits, choose_targets, repair, split_graph
+from ropg.graph.split import GraphSplit, assign_splits, repair, split_graph
 from ropg.graph.split_report import split_report
+from ropg.graph.targets import draw_targets
 from ropg.sources.normalised import RecordError
 
 HALVES = (0.5, 0.25, 0.25)
@@ -65,7 +66,7 @@ def test_every_target_keeps_a_neighbor(
 def test_targets_are_drawn_among_shared_items() -> None:
     """If this fails, targets are not random, or fall on items that nobody else reviewed."""
     user, item = edges((0, 0), (0, 1), (0, 2), (1, 1), (1, 1), (2, 2), (3, 9), (3, 9))
-    drawn = {tuple(choose_targets(user, item, seed).tolist()) for seed in range(60)}
+    drawn = {tuple(draw_targets(user, item, int(user.max()) + 1, seed).tolist()) for seed in range(60)}
     # user 0: item 1 or 2, not 0; user 1: either review of item 1; user 3 reviewed item 9 twice, alone
     assert drawn == {(a, b, 5, -1) for a in (1, 2) for b in (3, 4)}
 
@@ -259,13 +260,12 @@ def test_files_are_kept_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"user": "u", "item": "i", "text": "t", "title": "t"}], r"raw.jsonl, record 1: 'rating' is missing.*--fields"),
-        ([{"item": "i", "text": "t", "title": "t", "rating": 1}], "'user' is missing"),
+        ([{"item": "i", "text": "t"}], r"raw.jsonl, record 1: the field 'user' is missing.*--fields"),
         ([{"user": "u", "item": "i", "text": 5, "title": "t", "rating": 1}], "'text' must be text"),
         ([{"user": "u", "item": ["i"], "text": "t", "title": "t", "rating": 1}], "must be a string or a number"),
-        ([[1]], "an object is expected"),
+        ([[1]], "record 1: an object"),
         ([{"id": "u", "profile": []}], "must be a list of reviews"),
-        ([{"id": "u", "profile": [{"pid": 1, "rating": 1, "title": "t"}]}], "user 'u', review 1: 'text' is missing"),
+        ([{"id": "u", "profile": [{"pid": 1, "rating": 1, "title": "t"}]}], "user 'u', review 1: missing or null: text"),
     ],
 )  # fmt: skip
 def test_bad_records_are_named(rows: list[Any], message: str, tmp_path: Path) -> None:
@@ -274,13 +274,24 @@ def test_bad_records_are_named(rows: list[Any], message: str, tmp_path: Path) ->
         read_reviews([write_jsonl(tmp_path / "raw.jsonl", rows)])
 
 
+def test_reviews_without_rating_are_split(tmp_path: Path) -> None:
+    """If this fails, a table that only has texts ends in files that cannot be read."""
+    rows = [{"user": f"u{i}", "item": f"i{i % 2}", "text": f"text {i}"} for i in range(8)]
+    source = str(write_jsonl(tmp_path / "raw.jsonl", rows))
+    assert main(["split", source, "--out", str(tmp_path), "--fractions", "0.5", "0.25", "0.25"]) == 0
+    written = [read_reviews([path]) for path in sorted(tmp_path.glob("reviews_*.json"))]
+    found = [review for table in written for review in table.reviews]
+    assert sorted(review["text"] or "" for review in found) == [row["text"] for row in rows]
+    assert {review["rating"] for review in found} == {None}
+
+
 def test_command_line_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If this fails, a mistake on the command line ends in a traceback."""
     source = str(write_jsonl(tmp_path / "raw.jsonl", raw_rows(9)))
     for arguments, message in (
         (["stats", str(tmp_path / "none.json")], "no such file"),
         (["stats", source, "--fields", "item"], "write OURS=THEIRS"),
-        (["stats", source, "--fields", "star=x"], "'star' is unknown; known: user, item"),
+        (["stats", source, "--fields", "star=x"], "unknown name 'star'. Known: date, item"),
         (["split", source, "--out", str(tmp_path), "--fractions", "1", "1", "1"], "that add up to 1"),
     ):
         assert main(arguments) == 1
