@@ -49,8 +49,9 @@ class Wording:
     """What the templates say in one language.
 
     intro_own, intro_others, intro_both: the introduction where the documents are the user's own, those of
-    others, or both. own, others: the headings of the blocks. limit: "{n}" is the number of words, or the
-    word for one; ask_title: "{limit}" is the limit or nothing.
+    others, or both. own, others: the headings of the blocks. same: what "{same}" stands for in introductions
+    and in ``others`` where all of the others' reviews are of one item; nothing where they are of several.
+    limit: "{n}" is the number of words, or the word for one; ask_title: "{limit}" is the limit or nothing.
     """
 
     review: str
@@ -61,6 +62,7 @@ class Wording:
     intro_both: str
     own: str
     others: str
+    same: tuple[str, str]
     limit: tuple[str, str]
     ask_title: str
     ask_text: str
@@ -85,10 +87,11 @@ WORDINGS = {
         title="title",
         rating="rating",
         intro_own="Here are reviews that show how the user writes.",
-        intro_others="Here are reviews that show what others say about the same item.",
-        intro_both="Here are reviews that show how the user writes and what others say about the same item.",
+        intro_others="Here are reviews that show what others say{same}.",
+        intro_both="Here are reviews that show how the user writes and what others say{same}.",
         own="Reviews by the same user:",
-        others="Reviews of the same item by other users:",
+        others="Reviews{same} by other users:",
+        same=(" about the same item", " of the same item"),
         limit=(" of one word", " of at most {n} words"),
         ask_title="Generate a title{limit} for the following review:",
         ask_text="Write the review that has the following title:",
@@ -100,10 +103,11 @@ WORDINGS = {
         title="título",
         rating="nota",
         intro_own="Aqui estão avaliações que mostram como o usuário escreve.",
-        intro_others="Aqui estão avaliações que mostram o que outros dizem do mesmo item.",
-        intro_both="Aqui estão avaliações que mostram como o usuário escreve e o que outros dizem do mesmo item.",
+        intro_others="Aqui estão avaliações que mostram o que outros dizem{same}.",
+        intro_both="Aqui estão avaliações que mostram como o usuário escreve e o que outros dizem{same}.",
         own="Avaliações do mesmo usuário:",
-        others="Avaliações do mesmo item por outros usuários:",
+        others="Avaliações{same} por outros usuários:",
+        same=(" do mesmo item", " do mesmo item"),
         limit=(" de uma palavra", " de no máximo {n} palavras"),
         ask_title="Gere um título{limit} para a seguinte avaliação:",
         ask_text="Escreva a avaliação que tem o seguinte título:",
@@ -145,9 +149,12 @@ def _two_blocks(words: Wording) -> Callable[[Sequence[str], Sequence[Document]],
         pairs = list(zip(entries, documents, strict=True))
         own = [text for text, document in pairs if document.provenance == "own"]
         others = [text for text, document in pairs if document.provenance != "own"]
+        # profiles over all items of a user, or several hops away, hold reviews of other items than the target's
+        items = {document.item for document in documents if document.provenance != "own"}
+        about, of = words.same if len(items) <= 1 else ("", "")
         introductions = {(True, False): words.intro_own, (False, True): words.intro_others}
-        parts = [introductions.get((bool(own), bool(others)), words.intro_both)]
-        for heading, texts in ((words.own, own), (words.others, others)):
+        parts = [introductions.get((bool(own), bool(others)), words.intro_both).format(same=about)]
+        for heading, texts in ((words.own, own), (words.others.format(same=of), others)):
             if texts:
                 parts += [heading, *texts]
         return "\n\n".join(parts)

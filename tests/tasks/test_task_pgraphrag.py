@@ -51,6 +51,21 @@ def test_the_introduction_fits_the_blocks() -> None:
     assert "same user" not in cut.text
 
 
+def test_reviews_of_several_items_are_not_called_the_same_item() -> None:
+    """If this fails, the LLM is told that reviews of other items are about the target's."""
+    elsewhere = Document("q", "Cold.", title="No", score="2", provenance="neighbor", author="w", item="i9")
+    task = get_task("pgraphrag_title")
+    assert task.prompt("Nice pool.", [OTHER, OWN, elsewhere]).startswith(
+        "Here are reviews that show how the user writes and what others say.\n\nReviews by the same user:"
+    )
+    both = task.prompt("Nice pool.", [OTHER, elsewhere])
+    assert "Reviews by other users:\n\nreview: Too loud." in both
+    assert "same item" not in both
+    pt = get_task("pgraphrag_title", language="pt").prompt("Bom.", [OTHER, elsewhere])
+    assert "mesmo item" not in pt
+    assert "Avaliações por outros usuários:" in pt
+
+
 def test_bare_input_is_asked_about() -> None:
     """If this fails, an LLM that follows instructions gets a review and no instruction."""
     task = get_task("pgraphrag_title")
