@@ -244,8 +244,10 @@ def repair(
             targets[user] = near[0]
             continue
         # nobody else here has any of the user's items: no other target is left alone where the user moves
-        place, new = np.unravel_index(int(here[items].argmax()), (len(items), len(SPLITS)))
-        if new != split:
+        others = here[items]  # a copy
+        others[:, split] -= 1  # the user itself
+        place, new = np.unravel_index(int(others.argmax()), others.shape)
+        if others[place, new] > 0:
             counts["moved"] += 1
             here[np.unique(items), split] -= 1
             here[np.unique(items), new] += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ropg.graph.__main__ import main
@@ -41,6 +41,11 @@ fractions = st.sampled_from([HALVES, (0.8, 0.1, 0.1), (0.0, 0.5, 0.5), (1.0, 0.0
 
 @settings(max_examples=100, deadline=None)
 @given(graph=graphs, shares=fractions, seed=st.integers(0, 5))
+@example(  # user 0 also has an item of its own, which must not hold it where nobody else is
+    graph=(np.array([*range(12), 0]), np.array([1, 2, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0])),
+    shares=HALVES,
+    seed=0,
+)
 def test_every_target_keeps_a_neighbor(
     graph: tuple[np.ndarray, np.ndarray], shares: tuple[float, ...], seed: int
 ) -> None:

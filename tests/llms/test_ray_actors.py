@@ -100,7 +100,10 @@ def begun(log: Path) -> list[tuple[int, tuple[str, ...]]]:
     return [(pid, tuple(prompts)) for pid, prompts in map(json.loads, log.read_text().splitlines())]
 
 
-@pytest.mark.parametrize(("kind", "eval"), [("causal", "metric"), ("seq2seq", "likelihood")])
+@pytest.mark.parametrize(
+    ("kind", "eval"),
+    [("causal", "metric"), pytest.param("seq2seq", "likelihood", marks=pytest.mark.slow)],
+)
 def test_two_actors_make_the_table_of_one_process(kind, eval, llama, t5, tmp_path, on_actors):
     """Whoever has more machines gets the same rewards; this process never loads the weights."""
     factory = partial(load_llm, kind, model=str(llama if kind == "causal" else t5), **OPTIONS)

@@ -214,6 +214,7 @@ def test_killed_ten_times_in_each_stage(tmp_path, overrides):
     check_kills(tmp_path, overrides, kills=10, users=24, epochs=12)
 
 
+@pytest.mark.slow
 def test_a_selector_killed_in_each_stage(tmp_path, overrides):
     """The pool is as expensive as feedback, and a Longformer trains for hours: both go on where they stopped."""
     check_selector_kills(tmp_path, overrides, "rspg_post", kills=(1, 2), users=6, epochs=8)
