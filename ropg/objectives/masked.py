@@ -10,11 +10,7 @@ from torch import Tensor
 
 def masked_log_softmax(values: Tensor, mask: Tensor, temperature: float, what: str) -> Tensor:
     """Log-softmax over the True places of each row; −inf elsewhere. (B, K) -> (B, K)."""
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise ValueError(f"the temperature of the {what} must be a positive number, not {temperature!r}")
-    values = finite_where(values, mask, what) / temperature
-    if not torch.isfinite(values).all():
-        raise ValueError(f"{what} divided by the temperature {temperature!r} are no longer finite")
+    values = divided(values, mask, temperature, what)
     dead = ~mask.any(dim=-1, keepdim=True)  # (B, 1)
     # masking comes before the softmax; a dead row keeps its zeros, since a softmax over nothing is NaN
     masked = values.masked_fill(~(mask | dead), -math.inf)
@@ -22,6 +18,16 @@ def masked_log_softmax(values: Tensor, mask: Tensor, temperature: float, what: s
     if not torch.isfinite(log_probs.detach()[mask]).all():
         raise ValueError(f"{what} are so far apart that a probability leaves the range of {values.dtype}")
     return log_probs.masked_fill(~mask, -math.inf)
+
+
+def divided(values: Tensor, mask: Tensor, temperature: float, what: str) -> Tensor:
+    """``values`` / ``temperature``, 0 at masked places. Raises ValueError for either out of its range."""
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise ValueError(f"the temperature of the {what} must be a positive number, not {temperature!r}")
+    values = finite_where(values, mask, what) / temperature
+    if not torch.isfinite(values).all():
+        raise ValueError(f"{what} divided by the temperature {temperature!r} are no longer finite")
+    return values
 
 
 def finite_where(values: Tensor, mask: Tensor, what: str) -> Tensor:

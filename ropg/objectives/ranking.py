@@ -7,14 +7,20 @@ import math
 import torch
 from torch import Tensor
 
-from ropg.objectives.masked import check_rewards, check_scores, finite_where, mean_over, zero_loss
+from ropg.objectives.masked import check_rewards, check_scores, divided, mean_over, zero_loss
 
 
-def lambda_loss(scores: Tensor, rewards: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
+def lambda_loss(
+    scores: Tensor,
+    rewards: Tensor,
+    mask: Tensor,
+    temperature: float = 1.0,
+    target_temperature: float | None = None,
+) -> Tensor:
     """Σ over pairs with r_i > r_j of w_ij log(1 + exp(−(s_i − s_j)/T)), mean over live rows. -> ()
 
-    w_ij = (r_i − r_j) |1/log₂(1 + rank_i) − 1/log₂(1 + rank_j)| is what DCG with gain Eval changes by when
-    the two are swapped in the order of the present scores (of equal scores the first is ranked higher); it
+    w_ij = (r_i − r_j)/T_t |1/log₂(1 + rank_i) − 1/log₂(1 + rank_j)| is what DCG with gain r/T_t changes by
+    when the two are swapped in the order of the present scores (of equal scores the first is ranked higher); it
     is a constant to the gradient. DCG is not divided by the ideal one, as NDCG is: the division would make
     a query whose candidates are worth 0.500 and 0.501 count like one with 0 and 1. So weights go to 0 with
     the differences, and a row of equal rewards costs 0 with zero gradient.
@@ -24,7 +30,9 @@ def lambda_loss(scores: Tensor, rewards: Tensor, mask: Tensor, temperature: floa
     scores: (B, K) retrieval scores.
     rewards: (B, K) Eval of the answer given each candidate alone; no gradient flows into it.
     mask: (B, K) bool, True at real documents.
-    temperature: divides the scores.
+    temperature: divides scores and rewards.
+    target_temperature: divides the rewards instead where given, as in the other losses; here it scales the
+        loss and nothing else.
 
     Raises
     ------
@@ -38,12 +46,9 @@ def lambda_loss(scores: Tensor, rewards: Tensor, mask: Tensor, temperature: floa
     """
     check_scores(scores, mask)
     check_rewards(rewards, mask)
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise ValueError(f"the temperature of the scores must be a positive number, not {temperature!r}")
-    s = finite_where(scores, mask, "scores") / temperature  # (B, K)
-    if not torch.isfinite(s).all():
-        raise ValueError(f"scores divided by the temperature {temperature!r} are no longer finite")
-    r = finite_where(rewards.detach().to(s.dtype), mask, "rewards")  # (B, K)
+    s = divided(scores, mask, temperature, "scores")  # (B, K)
+    target = temperature if target_temperature is None else target_temperature
+    r = divided(rewards.detach().to(s.dtype), mask, target, "rewards")  # (B, K)
     live = mask.any(dim=-1)  # (B,)
     if not live.any():
         return zero_loss(scores, mask)
