@@ -100,11 +100,11 @@ class RopgRl:
         if self.entropy:
             entropy = policy_entropy(batch.scores, batch.mask, self.temperature)
             loss = loss - self.entropy * entropy
-            logs["policy_entropy"] = float(entropy)
+            logs["policy_entropy"] = float(entropy.detach())
         if self.kl:
             kl = policy_divergence(batch.scores, batch.initial_scores, batch.mask, self.temperature)
             loss = loss + self.kl * kl
-            logs["kl_initial"] = float(kl)
+            logs["kl_initial"] = float(kl.detach())
         return loss, logs
 
     def _of_documents(self, batch: ScoreBatch, expected: Tensor) -> Tensor:
@@ -143,5 +143,6 @@ class RopgRl:
         if self.advantage_floor is not None:
             scale = advantage_scale(batch.rewards, mask, self.advantage_floor).unsqueeze(-1)  # (B, 1)
             rewards, first = rewards / scale, first / scale
+        baseline: Tensor | Literal["leave_one_out"]
         baseline = "leave_one_out" if self.baseline == "leave_one_out" else first.squeeze(-1)
         return set_policy_gradient_loss(batch.scores / self.temperature, sets, rewards, baseline, mask)
