@@ -180,7 +180,7 @@ def test_special_characters_are_refused_with_the_quoted_form(capsys, override, f
         ("data.root=null", ("data", "root", None)),
         ("data.limit_train=12", ("data", "limit_train", 12)),
         ("candidates.l=all", ("candidates", "l", "all")),
-        ("method.options.target_temperature=0.5", ("method", "options", {"target_temperature": 0.5})),
+        ("method.options.target_temperature=0.5", ("method", "options", {"target_temperature": 0.5, "loss": "forward_kl"})),
     ],
 )  # fmt: skip
 def test_quoted_values_arrive_unchanged(override, arrives):
@@ -237,6 +237,8 @@ def test_errors_of_a_run_are_one_message(tmp_path, capsys):
         (["method.name=ropg_kk"], "did you mean ropg_kd"),
         (["+method.options.temprature=2"], "temprature.*did you mean temperature"),
         (["method=ropg_rl", "method.options.estimator=exakt"], "sample or exact"),
+        (["method=ropg_rl", "method.options.samples=0"], "samples must be a whole number"),
+        (["method.options.loss=reverse"], "did you mean reverse_kl"),
         (["optim.epochs=0"], "epochs=0"),
         (["optim.mixed_precision=fp16"], "mixed_precision"),
         (["task.metric=rogue1"], "did you mean rouge1"),

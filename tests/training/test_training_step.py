@@ -14,6 +14,11 @@ OBJECTIVES = {
     "ropg_kd": lambda: load_objective("ropg_kd", target_temperature=0.1),
     "exact": lambda: load_objective("ropg_rl", estimator="exact"),
     "sample": lambda: load_objective("ropg_rl"),
+    "several samples": lambda: load_objective(
+        "ropg_rl", samples=3, baseline="leave_one_out", entropy=0.1, kl=0.1, advantage_floor=0.1
+    ),
+    "sets": lambda: load_objective("ropg_rl", samples=2, set_size=3, set_reward="any"),
+    "lambda": lambda: load_objective("ropg_kd", loss="lambda"),
 }
 
 
