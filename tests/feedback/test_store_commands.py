@@ -131,6 +131,17 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path, capsys):
         assert "is not a store" in capsys.readouterr().err
 
 
+def test_a_merge_from_a_folder_that_is_no_store_makes_none(tmp_path, capsys):
+    """A mistyped source would leave an empty store behind, which the next command takes for one."""
+    assert main(["merge", str(tmp_path / "nothing"), "--into", str(tmp_path / "new")]) == 1
+    assert "nothing is not a store" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    (tmp_path / "source" / "generations").mkdir(parents=True)
+    assert main(["merge", str(tmp_path / "source"), "--into", str(tmp_path / "file")]) == 1
+    assert "file is a file; name the folder" in capsys.readouterr().err
+
+
 # -- merge ----------------------------------------------------------------------------------------
 
 
