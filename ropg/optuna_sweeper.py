@@ -36,6 +36,14 @@ class ResumableSweeper(OptunaSweeper):
         """Search, from the trials that the folder holds already."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         search = self.sweeper
+        for name, remedy in (
+            ("n_trials", "it counts earlier tries too"),
+            ("n_jobs", "1 is one trial at a time"),
+        ):
+            if getattr(search, name) < 1:
+                raise ValueError(
+                    f"hydra.sweeper.{name} is {getattr(search, name)}; it must be at least 1: {remedy}"
+                )
         search.storage = optuna.storages.InMemoryStorage()
         self._study = optuna.create_study(
             study_name=search.study_name, storage=search.storage, directions=search._get_directions()

@@ -242,6 +242,8 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         raise RunError(f"{path} is damaged ({error}); {remedy}") from error
     needed = {"method", "seed", "heldout", "p_values", "n_heldout"} if path.name == "summary.json" else set()
     whole = isinstance(values, dict) and needed <= values.keys()
+    if whole and needed:
+        whole = isinstance(values["heldout"], dict) and isinstance(values["p_values"], dict)
     if whole and needed and "selector" in values["heldout"]:  # a selector's
         whole = {"pool", "qpp", "dev_rewards"} <= values.keys() and {"success_rate", "reward"} <= values[
             "p_values"

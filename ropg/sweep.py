@@ -40,9 +40,21 @@ def job_files(sweep: Path) -> Path:
 
 
 def read_jobs(sweep: Path) -> list[dict[str, Any]]:
-    """The outcomes of a sweep's jobs, by their overrides."""
-    jobs = [json.loads(path.read_text(encoding="utf-8")) for path in job_files(sweep).glob("*.json")]
-    return sorted(jobs, key=lambda job: job["overrides"])
+    """The outcomes of a sweep's jobs, by their overrides. Raises ValueError, naming the file, for a damaged one."""
+    return sorted(map(_read_job, job_files(sweep).glob("*.json")), key=lambda job: job["overrides"])
+
+
+def _read_job(path: Path) -> dict[str, Any]:
+    remedy = "delete it; the sweep's command writes it again"
+    try:
+        job = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}); {remedy}") from error
+    kinds = {"overrides": list, "status": str, "message": str, "run": str | None}
+    whole = isinstance(job, dict) and all(n in job and isinstance(job[n], k) for n, k in kinds.items())
+    if not whole or not all(isinstance(override, str) for override in job["overrides"]):
+        raise ValueError(f"{path} is damaged (it lacks what belongs there); {remedy}")
+    return dict(job)
 
 
 def best_evaluation(run: Path) -> dict[str, Any] | None:
@@ -72,21 +84,33 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def read_run(run: Path) -> dict[str, Any]:
-    """One row: ``keys`` (what decided the run, flat) and ``values`` (see MEASURES; None where a run has none)."""
-    from ropg.runs import decides, decisive, load_config, read_json
+    """One row: ``keys`` (what decided the run, flat) and ``values`` (see MEASURES; None where a run has none).
 
-    summary = read_json(run / "summary.json", "delete it, and the same command writes it again")
-    config = load_config(run)
-    heldout, best = summary["heldout"], best_evaluation(run) or {}
-    first = heldout["selector"]["reward"] if "selector" in heldout else heldout["trained"]["first_reward"]
-    values = {
-        "dev_expected": best.get("expected_reward"),
-        "dev_first": best.get("first_reward"),
-        "heldout_first": first,
-        "heldout_expected": heldout.get("trained", {}).get("expected_reward"),
-        "seconds": summary["seconds"],
-        "llm_calls": summary["llm_calls"],
-    }
+    Raises RunError, naming the file, where one of the run's files is damaged.
+    """
+    from ropg.runs import RunError, decides, decisive, load_config, read_json
+
+    remedy = "delete it, and the same command writes it again"
+    summary = read_json(run / "summary.json", remedy)
+    config, best = load_config(run), best_evaluation(run) or {}
+    try:
+        heldout = summary["heldout"]
+        first = heldout["selector"]["reward"] if "selector" in heldout else heldout["trained"]["first_reward"]
+        values = {
+            "dev_expected": best.get("expected_reward"),
+            "dev_first": best.get("first_reward"),
+            "heldout_first": first,
+            "heldout_expected": heldout.get("trained", {}).get("expected_reward"),
+            "seconds": summary["seconds"],
+            "llm_calls": summary["llm_calls"],
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"{run / 'summary.json'} is damaged (it lacks what belongs there); {remedy}"
+        ) from error
+    for name, value in values.items():
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            raise RunError(f"{run}: {MEASURES[name]} is {value!r} and no finite number; train that run again")
     return {"run": str(run), "keys": dict(_flat(decisive(config, decides(config)))), "values": values}
 
 

@@ -67,7 +67,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             if number == len(lines):  # a run that is being written
                 break
             raise ValueError(f"{path}, line {number} is no JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"{path}, line {number} is no record; delete the line")
         if record.get("event") == "evaluation":
+            if lacking := [
+                name for name in ("step", "expected_reward", "first_reward") if name not in record
+            ]:
+                raise ValueError(f"{path}, line {number} lacks {', '.join(lacking)}; delete the line")
             records.append(record)
     return sorted(records, key=lambda record: record["step"])
 

@@ -167,10 +167,22 @@ class CausalLLM(LocalLLM):
 
     @cached_property
     def _remembers_all(self) -> bool:
-        """Whether keys and values of every token are all that the model keeps: no window, no state."""
-        config = self.model.config
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        return kinds == {"full_attention"} and not getattr(self.model, "_is_stateful", False)
+        """Whether keys and values of every token are all that the model keeps, and padding anywhere is harmless.
+
+        A beginning that is read once is followed by padding where rests differ in length. A model that counts columns
+        instead of positions, for a window or for its distances, would answer otherwise than for a prompt alone.
+        """
+        config = self.model.config.get_text_config(decoder=True)
+        takes = inspect.signature(self.model.forward).parameters
+        # a window of a model's own names; one that no batch fills cuts nothing off (see WIDER for the two)
+        windows = [getattr(config, name, None) for name in ("sliding_window", "window_size")]
+        most = 2 * (self.max_input_tokens + self.max_new_tokens)
+        return (
+            set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+            and all(window is None or window >= most for window in windows)
+            and {self._cache_name, "position_ids"} <= takes.keys()
+            and not getattr(self.model, "_is_stateful", False)
+        )
 
     def _decode_batch(self, inputs: dict[str, Any]) -> tuple[list[list[int]], list[int]]:
         if self.num_beams > 1 or self._cache_name not in inputs:

@@ -171,17 +171,25 @@ class EndpointLLM(BatchedLLM):
 
     def count_tokens(self, text: str) -> int:
         """Tokens of a whole prompt, special and chat-template tokens included."""
+        _ = self._tokenizer  # says what to do where there is none
         return self._counter.count_tokens(text)
 
     @cached_property
     def _tokenizer(self) -> Any:
+        name = self._counter.files.name
         try:
-            return self._counter.tokenizer
-        except OSError as error:
+            tokenizer = self._counter.tokenizer
+        except (OSError, ValueError) as error:
             raise ValueError(
-                f"there is no tokenizer {self._counter.files.name!r} to count tokens with ({str(error)[:200]}); name "
+                f"there is no tokenizer {name!r} to count tokens with ({' '.join(str(error).split())[:200]}); name "
                 "the model's one: llm.options.tokenizer=HUB_NAME_OR_FOLDER"
             ) from error
+        if self._counter.chat_template and not tokenizer.chat_template:
+            raise ValueError(
+                f"tokenizer {name!r} has no chat template to count a prompt's tokens with; name the served model's own "
+                "(llm.options.tokenizer=HUB_NAME_OR_FOLDER) or, for a base model, take llm.options.api=completions"
+            )
+        return tokenizer
 
     def plan(self, prompts: Sequence[str]) -> list[list[int]]:
         """Every prompt alone, those that begin alike after one another: servers keep what they have just read.

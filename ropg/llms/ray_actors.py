@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -76,7 +77,8 @@ class RayLLM(BatchedLLM):
         for name, value, least in (("actors", actors, 1), ("blocks", blocks, 1), ("tries", tries, 1)):
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}; it must be at least {least}")
-        if cpus < 0 or (gpus is not None and gpus < 0) or (cpus == 0 and not gpus):
+        sound = all(math.isfinite(share) and share >= 0 for share in (cpus, gpus or 0.0))
+        if not sound or (cpus == 0 and not gpus):
             raise ValueError(f"an actor takes a share of CPUs or GPUs; cpus is {cpus} and gpus {gpus}")
         if address is not None and address.startswith("ray://"):
             raise ValueError(
@@ -234,6 +236,11 @@ class RayLLM(BatchedLLM):
                 f"no node of the Ray cluster has room for an actor with {self._cpus:g} CPUs and {gpus:g} GPUs: lower "
                 "feedback.ray.cpus or feedback.ray.gpus, or, where the cluster grows by itself, set feedback.ray.actors"
             )
+        if self._actors is not None and self._actors > room and self._address is None:
+            raise ValueError(
+                f"feedback.ray.actors is {self._actors}, and this machine has room for {room} with {self._cpus:g} CPUs "
+                f"and {gpus:g} GPUs each: lower it, or leave it null for as many as there is room for"
+            )
         return self._actors or room
 
     def _checked(self, answer: Any, block: dict[str, Any]) -> Any:
@@ -276,7 +283,7 @@ def spread(kind: str, options: Mapping[str, Any], **settings: Any) -> RayLLM:
     build = partial(load_llm, kind, **options)
     if options.get("dtype") == "auto":
         here: Any = build()
-        if settings.get("gpus") and not str(here.device).startswith("cuda"):
+        if (settings.get("gpus") or 0) > 0 and not str(here.device).startswith("cuda"):
             raise ValueError(
                 "llm.dtype=auto would be float32 by this machine, which has no GPU, and the actors have: set "
                 "llm.dtype=bfloat16 (or float32)"

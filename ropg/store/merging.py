@@ -54,6 +54,10 @@ def merge(
             )
         if source.suffix == ".sqlite" and not source.is_file():
             raise StoreError(f"{source} is not there; name a store folder or an SQLite file of one")
+        if source.suffix != ".sqlite":
+            generations_folder(source)  # before anything is made: a slip of the pen leaves no empty store
+    if into.exists() and not into.is_dir():
+        raise StoreError(f"{into} is a file; name the folder of store.dir")
     flat = not (into / "generations").is_dir() and any(into.glob("*.sqlite"))
     folder = into if flat else into / "generations"
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -50,6 +51,10 @@ def prune(
     """
     if not (llm or older_than is not None or unused or unowned):
         raise StoreError("name what to prune: --llm, --older-than, --unused or --unowned")
+    if (
+        older_than is not None and not 0 <= older_than < math.inf
+    ):  # a date in the future would be after all rows
+        raise StoreError(f"--older-than is {older_than:g}; it is a number of days, at least 0")
     folder = generations_folder(store)
     if not yes:
         return _chosen(store, llm, older_than, unused, unowned, yes)

@@ -131,6 +131,25 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path, capsys):
         assert "is not a store" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("days", ["-1", "nan", "inf"])
+def test_an_age_that_is_none_is_refused(tmp_path, capsys, days):
+    """A minus sign would make every generation old enough to be deleted."""
+    (tmp_path / "generations").mkdir()
+    assert main(["prune", "--older-than", days, "--yes", "--store", str(tmp_path)]) == 1
+    assert f"error: --older-than is {days}; it is a number of days" in capsys.readouterr().err
+
+
+def test_a_merge_from_a_folder_that_is_no_store_makes_none(tmp_path, capsys):
+    """A mistyped source would leave an empty store behind, which the next command takes for one."""
+    assert main(["merge", str(tmp_path / "nothing"), "--into", str(tmp_path / "new")]) == 1
+    assert "nothing is not a store" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "file").touch()
+    (tmp_path / "source" / "generations").mkdir(parents=True)
+    assert main(["merge", str(tmp_path / "source"), "--into", str(tmp_path / "file")]) == 1
+    assert "file is a file; name the folder" in capsys.readouterr().err
+
+
 # -- merge ----------------------------------------------------------------------------------------
 
 
@@ -220,7 +239,7 @@ def test_prune_removes_what_meets_all_conditions_and_only_with_yes(tmp_path):
     assert prune(tmp_path, llm=[llm[:8]]).generations == 8
     assert raw(tmp_path) == before
     assert prune(tmp_path, llm=[llm], older_than=1.0).generations == 0
-    assert prune(tmp_path, older_than=-1.0).generations == 24
+    assert prune(tmp_path, older_than=0.0).generations == 24
     gone = prune(tmp_path, llm=[llm[:8]], yes=True)
     assert [p.name.partition("-")[0] for p in gone.tables] == ["feedback"]
     assert texts(tmp_path, keys_of(0, OTHER)) == {}
@@ -354,7 +373,7 @@ def test_candidates_without_feedback_are_found_by_their_owners(tmp_path):
     for path in (tmp_path / "tables").rglob("feedback*"):
         path.unlink()
     (candidates,) = (tmp_path / "tables").rglob("candidates*")
-    prune(tmp_path, older_than=-1.0, yes=True)
+    prune(tmp_path, older_than=0.0, yes=True)
     assert forget(tmp_path, "u2").tables == [candidates]
     assert forget(tmp_path, "u9").tables == []
     forget(tmp_path, "u2", yes=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from endpoint_stub import Stub
+from transformers import AutoTokenizer
 
 from ropg.cli import Refused, compose
 from ropg.llms import load_llm
@@ -79,6 +80,21 @@ def test_mistakes_are_refused_at_once(llama, options, message):
     with pytest.raises(ValueError, match=message) as error:
         load_llm("endpoint", model="m", **{"tokenizer": str(llama), **options})
     assert "secret" not in str(error.value)
+
+
+def test_a_missing_tokenizer_is_said_with_the_remedy(tmp_path):
+    """A server's name for a model is seldom one on the hub: "cannot connect" would not say what is wanted."""
+    for ask in (lambda llm: llm.count_tokens("a"), lambda llm: llm.plan(["a"])):
+        with pytest.raises(ValueError, match=r"there is no tokenizer .*llm\.options\.tokenizer="):
+            ask(load_llm("endpoint", model="served", tokenizer=str(tmp_path)))
+
+
+def test_a_tokenizer_without_a_chat_template_is_said_with_the_remedy(llama, tmp_path):
+    """The option that is to be changed is the endpoint's."""
+    AutoTokenizer.from_pretrained(llama).save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(ValueError, match=r"llm\.options\.api=completions"):
+        load_llm("endpoint", model="served", tokenizer=str(tmp_path), api="chat").count_tokens("a")
 
 
 def test_a_key_on_plain_http_is_noted(llama, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ropg.batching import slices
@@ -71,6 +72,44 @@ def test_answers_are_those_of_transformers(kind, beams, seed, request, monkeypat
     alone = [llm._read(generated(llm, prompt), len(llm.encode([prompt])[0])) for prompt in prompts]
     assert llm.generate_batch(prompts) == alone
     assert len({answer.text for answer in alone}) > 3
+
+
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("mistral", {**SIZES, "intermediate_size": 64, "sliding_window": 24}),
+        (
+            "gpt_neo",
+            {
+                **{"num_layers": 2, "num_heads": 4, "hidden_size": 32, "window_size": 16},
+                "attention_types": [[["local"], 2]],
+            },
+        ),
+        ("mpt", {"n_layers": 2, "n_heads": 4, "d_model": 32}),
+        ("openai-gpt", {"n_layer": 2, "n_head": 4, "n_embd": 32}),
+    ],
+)
+def test_models_that_count_columns_answer_as_alone(llama, tmp_path, kind, options):
+    """A window, distances in columns, or no cache at all: a text would depend on what else is in its batch."""
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    tokenizer.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    same = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 1}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **same, **options))
+    with torch.no_grad():  # a random model says one token for ever
+        for weights in model.parameters():
+            if weights.dim() > 1:
+                weights.mul_(5)
+    model.save_pretrained(tmp_path)
+    llm = load_llm("causal", model=str(tmp_path), max_input_tokens=400, max_new_tokens=40)
+    shared = " ".join(WORDS * 3)  # of 60 words
+    prompts = [f"{shared} {' '.join(WORDS[:n])}" for n in (1, 20, 2, 14, 8)]
+    alone = [llm._read(generated(llm, prompt), len(llm.encode([prompt])[0])) for prompt in prompts]
+    assert llm.generate_batch(prompts) == alone
+    assert len({answer.text for answer in alone}) > 2
 
 
 def test_rows_that_end_leave_the_batch(llama):

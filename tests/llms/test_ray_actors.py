@@ -259,6 +259,9 @@ def test_refusals_say_what_to_do(monkeypatch):
         build.build_llm(config(address="ray://host:10001"), task)
     with pytest.raises(ValueError, match="at least 1"):
         build.build_llm(config(actors=0), task)
+    for shares in ({"cpus": float("nan")}, {"cpus": float("inf")}, {"gpus": -2.0}, {"cpus": 0.0}):
+        with pytest.raises(ValueError, match="share of CPUs or GPUs"):
+            build.build_llm(config(**shares), task)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Refused, match="one process"):
         build.build_llm(config(), task)
@@ -266,3 +269,14 @@ def test_refusals_say_what_to_do(monkeypatch):
     monkeypatch.setattr(ray_actors.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'ropg\[ray\]'"):
         build.build_llm(config(), task)
+
+
+def test_more_actors_than_this_machine_holds_are_refused(llama, monkeypatch):
+    """A million actors would be asked for until Ray dies of it; a cluster that grows may be asked for more."""
+    node = {"Alive": True, "Resources": {"CPU": 4.0}}
+    monkeypatch.setattr("ray.nodes", lambda: [node])
+    build_one = partial(load_llm, "causal", model=str(llama))
+    with pytest.raises(ValueError, match=r"feedback\.ray\.actors is 5, and this machine has room for 2"):
+        RayLLM(build_one, actors=5, cpus=2.0)._room(0.0)
+    assert RayLLM(build_one, actors=2, cpus=2.0)._room(0.0) == 2
+    assert RayLLM(build_one, actors=5, cpus=2.0, address="auto")._room(0.0) == 5

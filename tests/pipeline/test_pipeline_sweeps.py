@@ -124,6 +124,17 @@ def test_a_search_goes_on_with_its_trials(sweep, tmp_path):
     assert values == pytest.approx(sorted(trial["value"] for trial in after))  # dev, never the held-out users
 
 
+@pytest.mark.parametrize("number", ["n_trials=0", "n_jobs=0"])
+def test_a_search_of_nothing_is_refused(sweep, tmp_path, number):
+    """It would end at once with nothing to show and no word why, or never."""
+    pytest.importorskip("optuna")
+    process = sweep("sweep=optuna", "method=ropg_kd", f"hydra.sweeper.{number}")
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"error: hydra.sweeper.{number.replace('=', ' is ')}; it must be at least 1" in printed
+    assert "Traceback" not in printed
+
+
 @pytest.mark.slow
 def test_jobs_of_a_queue(sweep, tmp_path):
     """submitit runs every job in a process of its own: outcomes come back, and the exit status with them."""
