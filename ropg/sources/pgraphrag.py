@@ -91,6 +91,8 @@ def load(
 
     Where the file names no targets, each user's is drawn by ``seed`` among the reviews whose item another
     user reviewed too; users without such a review are no examples, but neighbours of others, and counted.
+    In profiles of the task "rating" a review without a rating is a finding ``missing_field``: an error, or with
+    ``on_problem={"missing_field": "skip"}`` left out and counted.
     Documents have ids ``<user>#<number of the review>``, provenance own or neighbor, author, item, and the
     rating as score. ``meta["item"]`` is the target's item.
 
@@ -167,6 +169,7 @@ class GraphRows:
         self._targets = targets
         self._parts = TASKS[task]
         self._rules = Rules(labels=("1", "2", "3", "4", "5") if task == "rating" else None)
+        self._scored = task == "rating"
         self._most = max_documents
         self._seed = seed
         self._settings = repr((settings, max_documents, seed))
@@ -213,7 +216,11 @@ class GraphRows:
         """What the validator finds in ``row``."""
         head = self.header(row)
         example = Example(head.id, head.user, head.input, head.target, self.documents(row), head.meta)
-        return list(inspect(example, self._rules))
+        found = list(inspect(example, self._rules))
+        if self._scored:  # a rating's prompt shows the rating of each document
+            unrated = [place for place, document in enumerate(example.profile) if document.score is None]
+            found += [Finding("missing_field", place) for place in unrated]
+        return found
 
     def select(self, row: int, places: Sequence[int]) -> Sequence[int]:
         """At most ``max_documents``: own ones first, then neighbours in an order drawn by the seed."""

@@ -105,6 +105,22 @@ def test_a_table_with_other_names(tmp_path, table):
     assert examples.report.notes["records that were skipped"] == 1
 
 
+def test_a_review_without_a_rating_in_a_rating_task(tmp_path):
+    """It is said when the file is read, not by the prompt of some later example."""
+    file = tmp_path / "some.jsonl"
+    rows = [
+        {"user": u, "item": "pan", "text": f"by {u}", "rating": r}
+        for u, r in zip("abc", (5, None, 4), strict=True)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a/b#0, c/b#0\. Remedy: .* set on_problem\.missing_field=skip"):
+        _load(file, task="rating")
+    examples = _load(file, task="rating", on_problem={"missing_field": "skip"})
+    assert [(e.id, [d.score for d in e.profile]) for e in examples] == [("a", ["4"]), ("c", ["5"])]
+    assert examples.report.counts == {"empty_target": 1, "missing_field": 2}
+    assert _ids(_load(file, task="text", on_problem={"empty_input": "keep"}), "a") == ["b#0", "c#0"]
+
+
 def test_a_saved_graph(tmp_path):
     graph = InteractionGraph.from_reviews(Review(*review) for review in REVIEWS)
     examples = _load(graph.save(tmp_path / "graph"), neighbor_scope="all_items")
