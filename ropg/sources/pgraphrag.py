@@ -18,7 +18,14 @@ from ropg.examples import Document, Example
 from ropg.sources import SOURCES
 from ropg.sources.example_set import ExampleSet, Header
 from ropg.sources.report import Report, did_you_mean, resolve_policies
-from ropg.sources.splits import DEFAULT_FRACTIONS, SPLITS, check_split, seeded_key, users_of_split
+from ropg.sources.splits import (
+    DEFAULT_FRACTIONS,
+    SPLITS,
+    check_fractions,
+    check_split,
+    seeded_key,
+    users_of_split,
+)
 from ropg.sources.validation import Finding, Rules, inspect
 
 if TYPE_CHECKING:
@@ -103,12 +110,15 @@ def load(
     if max_documents is not None and max_documents < 1:
         raise ValueError(f"pgraphrag: max_documents={max_documents}; at least 1, or None for all")
     if split_by not in ("users", "items"):
-        raise ValueError(f"pgraphrag: split_by={split_by!r}; users or items")
+        hint = did_you_mean(str(split_by), ("users", "items"))
+        raise ValueError(f"pgraphrag: unknown split_by {split_by!r}{hint}")
     check_split(split, "pgraphrag")
+    check_fractions(fractions)
     policies = resolve_policies(on_problem)
     from ropg.graph.cache import cached_graph
-    from ropg.graph.profiles import GraphProfileSource
+    from ropg.graph.profiles import GraphProfileSource, check_cap
 
+    check_cap(max_user_degree)
     file = Path(path).expanduser()
     read = cached_graph(file, fields, bad_records, cache_dir)
     graph, targets = read.graph, _targets(read, max_user_degree, seed)

@@ -1,6 +1,7 @@
 """The pgraphrag source's options, and its tables of reviews; what it does by default is tested beside it."""
 
 import json
+import re
 import sys
 import types
 
@@ -65,6 +66,30 @@ def _ids(examples, user="ann"):
 )
 def test_options_reach_the_graph(split_file, options, ids):
     assert _ids(_load(split_file, **options)) == ids
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "nieghbors"}, "did you mean 'neighbors'"),
+        ({"split_by": "item"}, "did you mean 'items'"),
+        ({"bad_records": "skipp"}, "did you mean 'skip'"),
+        ({"leak_filter": True}, "leak_filter=True: text, title"),
+        ({"leak_filter": "txt"}, "did you mean 'text'"),
+        ({"hops": True}, "hops=True"),
+        ({"hops": "2"}, "hops='2'"),
+        ({"bound": "8"}, "bound='8': a whole number"),
+        ({"bound": 2.5}, "bound=2.5: a whole number"),
+        ({"max_user_degree": "20"}, "max_user_degree='20': a whole number"),
+        ({"fractions": "abc", "split": "dev"}, "fractions='abc': three numbers"),
+        ({"fractions": [0.5, 0.6, 0.2]}, "that add up to 1"),
+        ({"mod": "own"}, "did you mean 'mode'"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["table", "split_file"])
+def test_wrong_values_of_options_are_named(kind, options, message, request):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _load(request.getfixturevalue(kind), **options)
 
 
 def test_what_the_options_leave_out_is_reported(split_file):
@@ -144,7 +169,7 @@ def test_neighbours_from_inside_a_split_by_items(split_file, monkeypatch):
     assert [e.id for e in _load(split_file, split="test", split_by="items")] == ["cleo", "eve"]
     assert len(_load(split_file, split_by="items")) == 5
     assert asked[0] == ([0, 0, 1, 1, 2, 3, 4], [0, 1, 0, 2, 0, 1, 3], [0, 2, 4, 5, 6], (0.5, 0.2, 0.3), 7)
-    with pytest.raises(ValueError, match="split_by='item'"):
+    with pytest.raises(ValueError, match="did you mean 'items'"):
         _load(split_file, split_by="item")
 
 
