@@ -20,11 +20,12 @@ GAIN_HEADER = ("Task", "Metric", "System", "Gain %", "95 % interval", "Minus LaM
 SHOWN_HEADER = ("Task", "System", "Documents", "of", "Shortened", "Dropped", "Unparsed", "Cut off")
 SHOWN_NOTE = (
     "Documents: in all prompts together, of those that the profiles hold for that system; what ** leaves out did not "
-    "fit. Shortened and dropped: by the token budget. Cut off: answers that the limit of new tokens ended."
+    "fit; –: it takes nothing from the targets' profiles. Shortened and dropped: by the token budget. Cut off: answers "
+    "that the limit of new tokens ended."
 )
 SLICE_NOTE = (
     "A target is in one slice by its user's own reviews and in one by the neighbours' reviews, both as counted in its "
-    "profile. Without own history LaMP is No-Retrieval."
+    "profile. Without own history LaMP is No-Retrieval. –: the slice has no target."
 )
 
 

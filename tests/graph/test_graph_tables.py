@@ -133,6 +133,20 @@ def test_a_table_by_hand(data, tmp_path, capsys):
     assert "95 % interval" in text
 
 
+def test_a_table_says_what_its_profiles_hold(data, tmp_path):
+    """Two tables over other profiles must not look alike."""
+    more = [
+        "tasks=5",
+        "limit=1",
+        "data.max_documents=3",
+        "+data.options={leak_filter: [text, title], hops: 2}",
+    ]
+    found = made(4, *arguments(data, tmp_path, *more))
+    assert found["settings"]["profiles"] == {"leak_filter": ["text", "title"], "hops": 2, "max_documents": 3}
+    text = (tmp_path / "runs" / "pgraphrag" / "table_4.md").read_text(encoding="utf-8")
+    assert r"Profiles: leak\_filter=text and title, hops=2, max\_documents=3." in text
+
+
 def test_the_equal_budget_alone(data, tmp_path):
     """budget=equal leaves no system that shows more than LaMP may."""
     (task,) = made(4, *arguments(data, tmp_path, "tasks=5", "budget=equal"))["tasks"]
@@ -284,6 +298,10 @@ def test_a_killed_table_ends_as_an_undisturbed_one(data, tmp_path):
         (["3", "data.root={data}", "retriever=bm26", "tasks=1"], "did you mean bm25"),
         (["3", "data.root={data}", "retriever=rspg_pre", "tasks=1"], "that is a selector"),
         (["3", "data.root={data}", "retriever=ropg_kd", "tasks=1"], r"no finished run .*or name one: models\.ropg_kd=RUN"),
+        (["3", "limt=2"], "there is no key limt; did you mean limit"),
+        (["3", "retreiver=bm25"], "did you mean retriever"),
+        (["3", "data.root={data}", "+data.options.mode=own"], "a table compares the modes itself"),
+        (["3", "data.root={data}", "retriever=bm25_own", "tasks=1"], "choose whose documents .* retriever=bm25$"),
         (["3", "data.root={data}", "retriever=none", "llm.kind=echo_llm:EchoLLM", "tasks=1"], "No-Retrieval is that system"),
     ],
 )  # fmt: skip
