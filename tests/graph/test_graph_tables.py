@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,13 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from ropg.cli import CONF, Refused, compose
 from ropg.evaluation.metrics import CorpusMetric
 from ropg.evaluation.significance import holm, paired_t_test
 from ropg.graph.catalogue import LONG, RATINGS, SHORT, TABLES, TASKS
 from ropg.graph.comparison import relative_gain
+from ropg.graph.layout import Grid, print_grid
 from ropg.graph.options import parse
+from ropg.graph.slices import SLICES
 from ropg.graph.tables import main, make_table
 
 ROOT = Path(__file__).parents[2]
@@ -309,6 +313,17 @@ def test_what_is_refused_says_what_to_do(given, message, data, tmp_path):
     given = [*(part.format(data=data) for part in given), f"run.root={tmp_path / 'runs'}"]
     with pytest.raises((Refused, ValueError), match=message):
         make_table(*parse([*given, "llm=smollm2", f"store.dir={tmp_path / 'stores'}"]))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_value_is_cut_off_on_a_narrow_console(width):
+    """All six slices need 84 columns: a console of 80 must not lose the last of them."""
+    names = ("Task", "System", *SLICES)
+    rows = [["9", "PGraphRAG, equal budget", *(f"{place}.125" for place in range(len(SLICES)))]]
+    console = Console(file=io.StringIO(), width=width)
+    print_grid(Grid("Slices", names, rows, 2, "A note."), console)
+    words = console.file.getvalue().split()
+    assert {word for text in (*names, *rows[0], "A note.") for word in text.split()} <= set(words)
 
 
 def test_the_command_line(capsys):
