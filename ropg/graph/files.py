@@ -110,6 +110,13 @@ def open_graph(folder: Path, verify: bool = False) -> InteractionGraph:
     for name, count in (("edge_user", sizes[0]), ("edge_item", sizes[1])):
         if len(arrays[name]) and not (arrays[name].min() >= 0 and arrays[name].max() < count):
             raise _damaged(paths[name], "holds numbers of nodes that do not exist")
+    for kind, count in (("user", sizes[0]), ("item", sizes[1])):
+        index = Csr(arrays[f"{kind}_offsets"], arrays[f"{kind}_edges"])
+        if not _indexes(index, arrays[f"edge_{kind}"]):
+            raise _damaged(paths[f"{kind}_edges"], f"lists other edges than those of the {kind}s")
+        order = arrays[f"{kind}_order"]
+        if len(order) and not (order.min() >= 0 and order.max() < count):
+            raise _damaged(paths[f"{kind}_order"], "holds numbers of names that do not exist")
     graph = InteractionGraph(
         arrays["edge_user"],
         arrays["edge_item"],
@@ -125,6 +132,17 @@ def open_graph(folder: Path, verify: bool = False) -> InteractionGraph:
     if verify and content_digest(graph) != manifest["fingerprint"]:
         raise _damaged(folder, "does not hold what was saved there (the fingerprints differ)")
     return graph
+
+
+def _indexes(index: Csr, nodes: np.ndarray) -> bool:
+    """Whether an index lists edges under their own nodes: nobody may be given another's reviews."""
+    offsets, edges = index
+    degrees = np.diff(offsets)
+    if offsets[0] != 0 or offsets[-1] != len(nodes) or (degrees < 0).any():
+        return False
+    if len(edges) and not (edges.min() >= 0 and edges.max() < len(nodes)):
+        return False
+    return np.array_equal(nodes[edges], np.repeat(np.arange(len(degrees), dtype=nodes.dtype), degrees))
 
 
 def is_graph(folder: Path) -> bool:
@@ -192,6 +210,10 @@ def _batches(path: Path, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 def _names(path: Path, order: np.ndarray) -> Names:
     (batch,) = _batches(path, NAMES)
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise _damaged(path, f"holds broken names ({error})") from error
     if batch.num_rows != len(order):
         raise _damaged(path, f"holds {batch.num_rows:,} names instead of {len(order):,}")
     return Names(batch.column(0), order)

@@ -20,11 +20,12 @@ GAIN_HEADER = ("Task", "Metric", "System", "Gain %", "95 % interval", "Minus LaM
 SHOWN_HEADER = ("Task", "System", "Documents", "of", "Shortened", "Dropped", "Unparsed", "Cut off")
 SHOWN_NOTE = (
     "Documents: in all prompts together, of those that the profiles hold for that system; what ** leaves out did not "
-    "fit. Shortened and dropped: by the token budget. Cut off: answers that the limit of new tokens ended."
+    "fit; –: it takes nothing from the targets' profiles. Shortened and dropped: by the token budget. Cut off: answers "
+    "that the limit of new tokens ended."
 )
 SLICE_NOTE = (
     "A target is in one slice by its user's own reviews and in one by the neighbours' reviews, both as counted in its "
-    "profile. Without own history LaMP is No-Retrieval."
+    "profile. Without own history LaMP is No-Retrieval. –: the slice has no target."
 )
 
 
@@ -262,24 +263,34 @@ def as_json(report: Report) -> dict[str, Any]:
 def print_report(report: Report) -> None:
     """The table, intervals, slices (the first metric of each task) and what the prompts held, on the console."""
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     console = Console()
     print_table(main_table(report), report.title, console)
     for grid in (interval_grid(report), narrow_slice_grid(report), shown_grid(report)):
-        shown = Table(title=grid.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-        for i, name in enumerate(grid.header):
-            words = [word for text in (name, *(row[i] for row in grid.rows)) for word in text.split()]
-            shown.add_column(
-                Text(name),
-                justify="left" if i < grid.left else "right",
-                overflow="fold",
-                min_width=max(map(len, words), default=1),  # no word is broken
-            )
-        for row in grid.rows:
-            shown.add_row(*map(Text, row))
         console.print()
-        console.print(shown)
-        if grid.note:
-            console.print(grid.note, markup=False, highlight=False)
+        print_grid(grid, console)
+
+
+def print_grid(grid: Grid, console: Any) -> None:
+    """A grid on a ``rich`` console, headers and titles in several lines where it is narrow; no cell is cut off."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=grid.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    needed = 0
+    for i, name in enumerate(grid.header):
+        words = [word for text in (name, *(row[i] for row in grid.rows)) for word in text.split()]
+        longest = max(map(len, words), default=1)
+        needed += longest + 1
+        shown.add_column(
+            Text(name),
+            justify="left" if i < grid.left else "right",
+            overflow="fold",
+            min_width=longest,  # no word is broken
+        )
+    for row in grid.rows:
+        shown.add_row(*map(Text, row))
+    # where not even the words fit, rich would cut the last columns off: rather lines that the terminal breaks
+    console.print(shown, width=max(console.width, needed), crop=False, no_wrap=True, overflow="ignore")
+    if grid.note:
+        console.print(grid.note, markup=False, highlight=False)

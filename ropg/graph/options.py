@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,12 +58,23 @@ def parse(arguments: Sequence[str]) -> tuple[PaperTable, Options, list[str]]:
         if key not in own:
             if key in ("experiment", "task", "--multirun"):
                 raise Refused(f"{argument}: a table chooses its own; tasks=… names some of the table's tasks")
+            if near := _nearest_own(key, own):
+                raise Refused(f"{argument}: there is no key {key}; did you mean {near}?")
             overrides.append(argument)
         elif key in found:
             raise Refused(f"{key} is given twice")
         else:
             found[key] = _value(table, key, value)
     return table, Options(**found), overrides
+
+
+def _nearest_own(key: str, own: Collection[str]) -> str | None:
+    """The own key that a key which no configuration has is spelled much like."""
+    from ropg.configuration import Config
+
+    if not key.isidentifier() or key in {field.name for field in dataclasses.fields(Config)}:
+        return None
+    return next(iter(difflib.get_close_matches(key, own, n=1, cutoff=0.7)), None)
 
 
 def _value(table: PaperTable, key: str, value: str) -> Any:
@@ -105,6 +117,10 @@ def compose_task(graph_task: GraphTask, overrides: Sequence[str], split: str) ->
         raise Refused(
             f"data.path={data.path}: a table reads <dataset>_<split>.json of a folder; give data.root=DIR"
         )
+    if (mode := data.options.get("mode", "both")) != "both":
+        raise Refused(
+            f"data.options.mode={mode}: a table compares the modes itself, over profiles of both; leave it out"
+        )
     if not data.root:
         raise Refused(
             f"give data.root=DIR, the folder of {graph_task.dataset}_dev.json or {graph_task.dataset}_test.json"
@@ -117,6 +133,13 @@ def compose_task(graph_task: GraphTask, overrides: Sequence[str], split: str) ->
     files = " nor ".join(f"{graph_task.dataset}_{name}.json" for name in names)
     other = {"test": "; split=dev takes the other file", "dev": "; split=test takes the other file"}
     raise Refused(f"data.root={data.root} holds no {files}{other.get(split, '')}")
+
+
+def profile_options(config: Config) -> dict[str, Any]:
+    """What decides which documents the profiles hold, where the command line says more than the experiment."""
+    data = config.data
+    cap = {} if data.max_documents is None else {"max_documents": data.max_documents}
+    return {**data.options, **cap, **data.on_problem}
 
 
 def data_file(config: Config) -> Path:

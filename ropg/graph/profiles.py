@@ -132,12 +132,13 @@ class GraphProfileSource:
         _check("neighbor_scope", neighbor_scope)
         if community is not None:
             _check("community", community)
-        if hops not in (1, 2):
-            raise ValueError(f"hops={hops}: 1, or 2 for neighbours of neighbours")
-        if bound < 1:
-            raise ValueError(f"bound={bound}: at least 1 document")
-        if max_user_degree is not None and max_user_degree < 1:
-            raise ValueError(f"max_user_degree={max_user_degree}: at least 1, or None for no limit")
+        if isinstance(hops, bool) or hops not in (1, 2):
+            raise ValueError(f"hops={hops!r}: 1, or 2 for neighbours of neighbours")
+        if not _is_count(bound):
+            raise ValueError(f"bound={bound!r}: a whole number of documents, at least 1")
+        check_cap(max_user_degree)
+        if leak_filter is not None and not isinstance(leak_filter, Sequence):
+            raise ValueError(f"leak_filter={leak_filter!r}: text, title, or a list of both")
         parts = (leak_filter,) if isinstance(leak_filter, str) else tuple(leak_filter or ())
         for part in parts:
             if part not in PARTS:
@@ -281,6 +282,18 @@ def _keep(edges: np.ndarray, kept: np.ndarray, reason: str, left_out: dict[str, 
     if dropped:
         left_out[reason] = left_out.get(reason, 0) + dropped
     return edges[kept]
+
+
+def check_cap(max_user_degree: int | None) -> None:
+    """Raise ValueError for what is no limit of a user's reviews."""
+    if max_user_degree is not None and not _is_count(max_user_degree):
+        raise ValueError(
+            f"max_user_degree={max_user_degree!r}: a whole number, at least 1, or None for no limit"
+        )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _check(name: str, value: str) -> None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -72,6 +72,7 @@ def from_split_file(path: str | Path, bad_records: BadRecords = "error") -> Read
     Raises FileNotFoundError, MalformedFile and RecordError with the name of the file and of the record.
     """
     file = _existing(path)
+    _check_policy(bad_records)
     report = ReadingReport(str(file))
     seen: set[str] = set()
     without_target: list[str] = []
@@ -158,6 +159,13 @@ def _existing(path: str | Path) -> Path:
     return file
 
 
+def _check_policy(bad_records: str) -> None:
+    if bad_records not in get_args(BadRecords):
+        raise ValueError(
+            f"bad_records: unknown value {bad_records!r}{did_you_mean(str(bad_records), get_args(BadRecords))}"
+        )
+
+
 def _refuse_or_skip(error: RecordError, bad_records: BadRecords, report: ReadingReport) -> None:
     if bad_records != "skip":
         raise error
@@ -205,6 +213,7 @@ def _from_records(
     bad_records: BadRecords,
     report: ReadingReport,
 ) -> ReadGraph:
+    _check_policy(bad_records)
     names = {name: name for name in FIELDS} | dict(fields or {})
     for name in names:
         if name not in FIELDS:

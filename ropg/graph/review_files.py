@@ -8,6 +8,7 @@ lines, a JSON list, CSV or TSV, holds one review a record: ``user, item, text, t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ class ReviewTable:
     """Reviews and who wrote them of what.
 
     users, items: names; edge_user, edge_item: (E,) places in them. reviews: per edge the text, title,
-    rating and date (or None). targets: (U,) edges, -1 for a user who is no target; None where a file has no
+    rating, date, and further fields as JSON (or None). targets: (U,) edges, -1 for a user
+    who is no target; None where a file names none
     """
 
     users: list[str]
@@ -77,6 +79,7 @@ def _append(table: ReviewTable, read: ReadGraph, prefix: str) -> None:
                 "title": document.title,
                 "rating": document.score,
                 "date": document.date,
+                "extra": json.dumps(dict(document.fields), ensure_ascii=False) if document.fields else None,
             }
         )
 
@@ -86,8 +89,6 @@ def write_released(path: str | Path, table: ReviewTable, users: Sequence[int], t
 
     targets: (U,) edges, -1 for a user who is none: its entry gets ``"target": false``.
     """
-    import json
-
     of_user: dict[int, list[int]] = {user: [] for user in users}
     for edge, user in enumerate(table.edge_user.tolist()):
         if user in of_user:
@@ -112,4 +113,5 @@ def _review(table: ReviewTable, edge: int) -> dict[str, Any]:
         "text": review["text"],
         "pid": table.items[int(table.edge_item[edge])],
     }
-    return entry | ({"date": review["date"]} if review["date"] is not None else {})
+    date = {"date": review["date"]} if review["date"] is not None else {}
+    return {**json.loads(review["extra"] or "{}"), **entry, **date}

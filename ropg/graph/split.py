@@ -118,9 +118,12 @@ def assign_splits(
 
 def check_fractions(fractions: Sequence[float]) -> np.ndarray:
     """(S,) the fractions; ValueError unless they are three numbers of at least 0 that add up to 1."""
-    shares = np.asarray(fractions, dtype=np.float64)
+    try:
+        shares = np.asarray(fractions, dtype=np.float64)
+    except (TypeError, ValueError):  # text among them
+        shares = np.empty(0)
     if shares.shape != (len(SPLITS),) or not (shares >= 0).all() or abs(shares.sum() - 1) > 1e-6:
-        raise ValueError(f"fractions={list(fractions)}: three numbers ({', '.join(SPLITS)}) that add up to 1")
+        raise ValueError(f"fractions={fractions!r}: three numbers ({', '.join(SPLITS)}) that add up to 1")
     return shares
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from ropg.graph.review_files import read_reviews
 from ropg.graph.split_report import grid
-from ropg.graph.statistics import FileStatistics, file_statistics
+from ropg.graph.statistics import RATINGS, FileStatistics, file_statistics
 from ropg.graph.targets import draw_targets
 
+OTHER, NONE = "other", "none"
 _KINDS = {"text": "long text", "title": "short text", "rating": "rating"}
 
 
@@ -31,6 +32,13 @@ def statistics_of_file(path: str | Path, fields: Mapping[str, str] | None = None
     )
 
 
+def _shares(found: Mapping[str, float], ratings: Sequence[str]) -> list[float]:
+    """Of each column: a table of half stars or of a scale to 100 has too many ratings for a column each."""
+    other = sum(share for rating, share in found.items() if rating not in {*RATINGS, ""})
+    rest = {OTHER: other, NONE: found.get("", 0.0)}
+    return [rest[rating] if rating in rest else found.get(rating, 0.0) for rating in ratings]
+
+
 def statistics_json(files: Sequence[FileStatistics]) -> str:
     """A JSON list, one object a file."""
     return json.dumps([dataclasses.asdict(file) for file in files], indent=2, allow_nan=False)
@@ -38,7 +46,8 @@ def statistics_json(files: Sequence[FileStatistics]) -> str:
 
 def statistics_text(files: Sequence[FileStatistics]) -> str:
     """The tables, one row a file."""
-    ratings = sorted({rating for file in files for rating in file.ratings})
+    found = {rating for file in files for rating in file.ratings}
+    ratings = [*RATINGS, *([OTHER] if found - {*RATINGS, ""} else []), *([NONE] if "" in found else [])]
     graph = [["", "users", "items", "reviews", "average degree", "reviews per user", "with one review"]]
     around = [["", "targets", "own history", "neighbors: median", "mean", "min", "words (median)", "empty",
                f"ratings {' '.join(ratings)}, %"]]  # fmt: skip
@@ -67,7 +76,7 @@ def statistics_text(files: Sequence[FileStatistics]) -> str:
                 str(to.neighbors_min),
                 f"{file.target_words_median:g}",
                 str(file.empty_targets),
-                " ".join(f"{100 * file.ratings.get(rating, 0.0):.0f}" for rating in ratings),
+                " ".join(f"{100 * share:.0f}" for share in _shares(file.ratings, ratings)),
             ]
         )
         for kind, name in _KINDS.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropg.graph.catalogue import OVER_RETRIEVERS, TABLES, TASKS, PaperTable
-from ropg.graph.options import Options, compose_task, data_file, parse
+from ropg.graph.options import Options, compose_task, data_file, parse, profile_options
 
 if TYPE_CHECKING:
     from ropg.configuration import Config
@@ -104,6 +104,11 @@ def runs_of(config: Config, retrievers: Sequence[str], users: str) -> dict[str, 
         if base in SELECTORS:
             raise Refused(
                 f"retriever={name}: that is a selector; a table ranks with a retriever, such as ropg_kd"
+            )
+        if base != name:
+            raise Refused(
+                f"retriever={name}: it ranks a part of each profile, and a table's systems choose whose documents they "
+                f"show; name what it is of: retriever={base}"
             )
         unknown = None
         if base not in config.models:
@@ -198,8 +203,13 @@ def report_of(
     trained = [f"{name} of task {n}: {run}" for n, found in runs.items() for name, run in found.items()]
     files = ", ".join(dict.fromkeys(data_file(c).name for c in configs.values()))
     unlike = [n for n, split in splits.items() if not options.split and split != table.split]
+    profiles = ", ".join(
+        f"{name}={' and '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in profile_options(config).items()
+    )
     facts = [
         f"LLM: {config.llm.model}. Retriever: {', '.join(retrievers)}. Data: {files}; targets: {whom}{limit}.",
+        *([f"Profiles: {profiles}."] if profiles else []),
         *([NO_TEST_FILE] if unlike else []),
         *([f"Trained encoders: {'; '.join(trained)}."] if trained else []),
         budget,
@@ -212,6 +222,7 @@ def report_of(
         "runs": {str(n): {name: str(run) for name, run in found.items()} for n, found in runs.items()},
         "files": {str(n): str(data_file(c)) for n, c in configs.items()},
         "splits": {str(n): split for n, split in splits.items()},
+        "profiles": profile_options(config),
         "users": options.users,
         "limit": options.limit,
         "budget": options.budget,

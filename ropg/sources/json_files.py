@@ -143,6 +143,12 @@ def _csv(path: Path, on_bytes: Callable[[int], object] | None) -> Iterator[dict[
         text = (_decoded(path, number, line) for number, line in enumerate(stream, start=1))
         reader = csv.DictReader(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
         try:
+            names = reader.fieldnames or ()
+            if twice := sorted({name for name in names if name and list(names).count(name) > 1}):
+                raise MalformedFile(
+                    f"{path}, line 1: the header names {', '.join(map(repr, twice))} twice, and which one is meant is "
+                    "unknown. Remedy: rename or remove a column"
+                )
             for record in reader:
                 if None in record or None in record.values():
                     raise MalformedFile(

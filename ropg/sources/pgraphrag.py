@@ -18,7 +18,14 @@ from ropg.examples import Document, Example
 from ropg.sources import SOURCES
 from ropg.sources.example_set import ExampleSet, Header
 from ropg.sources.report import Report, did_you_mean, resolve_policies
-from ropg.sources.splits import DEFAULT_FRACTIONS, SPLITS, check_split, seeded_key, users_of_split
+from ropg.sources.splits import (
+    DEFAULT_FRACTIONS,
+    SPLITS,
+    check_fractions,
+    check_split,
+    seeded_key,
+    users_of_split,
+)
 from ropg.sources.validation import Finding, Rules, inspect
 
 if TYPE_CHECKING:
@@ -91,6 +98,8 @@ def load(
 
     Where the file names no targets, each user's is drawn by ``seed`` among the reviews whose item another
     user reviewed too; users without such a review are no examples, but neighbours of others, and counted.
+    In profiles of the task "rating" a review without a rating is a finding ``missing_field``: an error, or with
+    ``on_problem={"missing_field": "skip"}`` left out and counted.
     Documents have ids ``<user>#<number of the review>``, provenance own or neighbor, author, item, and the
     rating as score. ``meta["item"]`` is the target's item.
 
@@ -101,12 +110,15 @@ def load(
     if max_documents is not None and max_documents < 1:
         raise ValueError(f"pgraphrag: max_documents={max_documents}; at least 1, or None for all")
     if split_by not in ("users", "items"):
-        raise ValueError(f"pgraphrag: split_by={split_by!r}; users or items")
+        hint = did_you_mean(str(split_by), ("users", "items"))
+        raise ValueError(f"pgraphrag: unknown split_by {split_by!r}{hint}")
     check_split(split, "pgraphrag")
+    check_fractions(fractions)
     policies = resolve_policies(on_problem)
     from ropg.graph.cache import cached_graph
-    from ropg.graph.profiles import GraphProfileSource
+    from ropg.graph.profiles import GraphProfileSource, check_cap
 
+    check_cap(max_user_degree)
     file = Path(path).expanduser()
     read = cached_graph(file, fields, bad_records, cache_dir)
     graph, targets = read.graph, _targets(read, max_user_degree, seed)
@@ -167,6 +179,7 @@ class GraphRows:
         self._targets = targets
         self._parts = TASKS[task]
         self._rules = Rules(labels=("1", "2", "3", "4", "5") if task == "rating" else None)
+        self._scored = task == "rating"
         self._most = max_documents
         self._seed = seed
         self._settings = repr((settings, max_documents, seed))
@@ -213,7 +226,11 @@ class GraphRows:
         """What the validator finds in ``row``."""
         head = self.header(row)
         example = Example(head.id, head.user, head.input, head.target, self.documents(row), head.meta)
-        return list(inspect(example, self._rules))
+        found = list(inspect(example, self._rules))
+        if self._scored:  # a rating's prompt shows the rating of each document
+            unrated = [place for place, document in enumerate(example.profile) if document.score is None]
+            found += [Finding("missing_field", place) for place in unrated]
+        return found
 
     def select(self, row: int, places: Sequence[int]) -> Sequence[int]:
         """At most ``max_documents``: own ones first, then neighbours in an order drawn by the seed."""

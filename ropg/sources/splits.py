@@ -15,6 +15,14 @@ def check_split(split: str | None, where: str) -> None:
         raise ValueError(f"{where}: split={split!r}; known: {', '.join(SPLITS)}, or None for all")
 
 
+def check_fractions(fractions: Sequence[float]) -> None:
+    """Raise ValueError unless these are three numbers of at least 0 that add up to 1."""
+    numbers = list(fractions) if isinstance(fractions, Sequence) else []
+    good = len(numbers) == len(SPLITS) and all(isinstance(n, (int, float)) and n >= 0 for n in numbers)
+    if not good or not abs(sum(numbers) - 1) <= 1e-6:
+        raise ValueError(f"fractions={fractions!r}: three numbers (train, dev, test) that add up to 1")
+
+
 def users_of_split(
     users: Iterable[str], split: str, fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
 ) -> set[str]:
@@ -29,8 +37,7 @@ def users_of_split(
     >>> users_of_split(users, "dev") == users_of_split(reversed(users), "dev")
     True
     """
-    if len(fractions) != len(SPLITS) or min(fractions) < 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f"fractions={list(fractions)}: three numbers (train, dev, test) that add up to 1")
+    check_fractions(fractions)
     order = sorted(set(users), key=lambda user: (seeded_key(seed, user), user))
     place = SPLITS.index(split)
     start, end = (round(sum(fractions[:cut]) * len(order)) for cut in (place, place + 1))

@@ -147,3 +147,33 @@ def test_nothing_is_pickled(folder):
     with pytest.raises(DamagedGraph, match="is no array"):
         InteractionGraph.open(folder)
     assert graph_files.is_graph(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "user_edges",
+            [1, 0],
+            "lists other edges than those of the users",
+        ),  # the other's review as one's own
+        ("user_edges", [0, 9], "lists other edges than those of the users"),
+        ("item_edges", [0, -1], "lists other edges than those of the items"),
+        ("user_offsets", [0, 9, 2], "lists other edges than those of the users"),
+        ("user_offsets", [0, 0, 2], "lists other edges than those of the users"),
+        ("user_order", [0, 7], "holds numbers of names that do not exist"),
+    ],
+)
+def test_an_index_that_does_not_fit_the_edges_is_named(folder, name, value, message):
+    """Whatever happens to a file, nobody's text becomes another's own."""
+    (path,) = folder.glob(f"{name}-*")
+    np.save(path, np.array(value, np.load(path).dtype))
+    with pytest.raises(DamagedGraph, match=message):
+        InteractionGraph.open(folder)
+
+
+def test_names_that_are_no_text_are_named(folder):
+    (path,) = folder.glob("users-*")
+    path.write_bytes(path.read_bytes().replace(b"annbob", b"ann\xff\xfe\xff"))
+    with pytest.raises(DamagedGraph, match=r"users-.*holds broken names"):
+        InteractionGraph.open(folder)

@@ -254,3 +254,11 @@ def test_targets_are_drawn_by_the_seed_and_stay_when_users_are_added():
     assert len(set(graph.edge_item[targets].tolist())) == 5
     more = choose_targets(graph.add([Review("new", "i0", "x")]), seed=3)
     assert more[:40].tolist() == targets.tolist()
+
+
+def test_a_header_that_names_a_column_twice(tmp_path):
+    """If this fails, the last of two columns "user" decides, silently, whose reviews are whose."""
+    path = tmp_path / "reviews.csv"
+    path.write_text("user,user,item,text\na,b,1,x\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"reviews\.csv, line 1: the header names 'user' twice"):
+        read_graph(path)

@@ -255,7 +255,7 @@ def test_files_are_kept_apart(tmp_path: Path) -> None:
     b.write_text("who,asin,text,title,rating\nu1,cave,hi,,4\n", encoding="utf-8")
     table = read_reviews([b], {"user": "who", "item": "asin"})
     assert (table.users, table.items, table.targets) == (["u1"], ["cave"], None)
-    assert table.reviews == [{"text": "hi", "title": "", "rating": "4", "date": None}]
+    assert table.reviews == [{"text": "hi", "title": "", "rating": "4", "date": None, "extra": None}]
     b.write_text("user,item,text,title,rating\nu1,cave,hi,,4\n", encoding="utf-8")
     both = read_reviews([a, b])
     assert {"a/u1", "b/u1"} <= set(both.users)
@@ -290,6 +290,29 @@ def test_reviews_without_rating_are_split(tmp_path: Path) -> None:
     assert {review["rating"] for review in found} == {None}
 
 
+def test_a_split_leaves_no_file_of_an_earlier_one(tmp_path: Path) -> None:
+    """If this fails, users who are now trained on are still in yesterday's test file beside it."""
+    source = str(write_jsonl(tmp_path / "raw.jsonl", raw_rows()))
+    out = tmp_path / "out"
+    assert main(["split", source, "--out", str(out), "--fractions", "0.5", "0.25", "0.25"]) == 0
+    (out / "notes_test.json").write_text("mine")
+    assert main(["split", source, "--out", str(out), "--fractions", "0.5", "0.5", "0"]) == 0
+    left = ["notes_test.json", "report.json", "reviews_dev.json", "reviews_train.json"]
+    assert sorted(path.name for path in out.iterdir()) == left
+
+
+def test_further_fields_stay_in_a_split(tmp_path: Path) -> None:
+    """If this fails, splitting a released file loses what its reviews hold beside rating, title and text."""
+    review = {"rating": 3, "title": "t", "text": "x", "pid": "i", "helpful": {"yes": 2}, "date": "2020-01-01"}
+    users = [{"id": f"u{i}", "profile": [review]} for i in range(4)]
+    source = tmp_path / "in.json"
+    source.write_text(json.dumps(users), encoding="utf-8")
+    assert main(["split", str(source), "--out", str(tmp_path), "--fractions", "0.5", "0.5", "0"]) == 0
+    for part in ("train", "dev"):
+        for user in json.loads((tmp_path / f"reviews_{part}.json").read_text(encoding="utf-8")):
+            assert user["profile"] == [review]
+
+
 def test_command_line_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If this fails, a mistake on the command line ends in a traceback."""
     source = str(write_jsonl(tmp_path / "raw.jsonl", raw_rows(9)))
@@ -298,6 +321,10 @@ def test_command_line_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["stats", source, "--fields", "item"], "write OURS=THEIRS"),
         (["stats", source, "--fields", "star=x"], "unknown name 'star'. Known: date, item"),
         (["split", source, "--out", str(tmp_path), "--fractions", "1", "1", "1"], "that add up to 1"),
+        (["split", source, "--out", source], "that is a file; name a folder"),
+        (["split", source, "--out", str(tmp_path), "--name", "../x"], "--name '../x'"),
+        (["split", source, "--out", str(tmp_path), "--seed", "-1"], "--seed -1"),
+        (["split", "a/x_dev.json", "--out", "a", "--name", "x"], "would be replaced by its own split"),
     ):
         assert main(arguments) == 1
         assert message in capsys.readouterr().err

@@ -126,6 +126,20 @@ def test_stats_command(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert line == ["kitchen_dev", "4", "3", "7", "2.00", "1.75±0.83", "50.0%"]
 
 
+def test_unusual_ratings_have_a_column_that_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If this fails, reviews without a rating stand under no heading, or a scale to 100 fills the screen."""
+    ratings = (5, 4.5, 73, None, None)
+    rows = [{"user": f"u{i}", "item": "i", "text": "t", "rating": r} for i, r in enumerate(ratings)]
+    file = tmp_path / "raw.json"
+    file.write_text(json.dumps(rows), encoding="utf-8")
+    assert main(["stats", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "ratings 1 2 3 4 5 other none, %" in printed
+    assert "0 0 0 0 20 40 40\n" in printed
+
+
 def test_help_is_quick() -> None:
     """If this fails, --help imports what only the work needs."""
     code = (

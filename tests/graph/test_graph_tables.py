@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -14,13 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from ropg.cli import CONF, Refused, compose
 from ropg.evaluation.metrics import CorpusMetric
 from ropg.evaluation.significance import holm, paired_t_test
 from ropg.graph.catalogue import LONG, RATINGS, SHORT, TABLES, TASKS
 from ropg.graph.comparison import relative_gain
+from ropg.graph.layout import Grid, print_grid
 from ropg.graph.options import parse
+from ropg.graph.slices import SLICES
 from ropg.graph.tables import main, make_table
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +135,20 @@ def test_a_table_by_hand(data, tmp_path, capsys):
         assert part in printed
     assert "0.900" in text
     assert "95 % interval" in text
+
+
+def test_a_table_says_what_its_profiles_hold(data, tmp_path):
+    """Two tables over other profiles must not look alike."""
+    more = [
+        "tasks=5",
+        "limit=1",
+        "data.max_documents=3",
+        "+data.options={leak_filter: [text, title], hops: 2}",
+    ]
+    found = made(4, *arguments(data, tmp_path, *more))
+    assert found["settings"]["profiles"] == {"leak_filter": ["text", "title"], "hops": 2, "max_documents": 3}
+    text = (tmp_path / "runs" / "pgraphrag" / "table_4.md").read_text(encoding="utf-8")
+    assert r"Profiles: leak\_filter=text and title, hops=2, max\_documents=3." in text
 
 
 def test_the_equal_budget_alone(data, tmp_path):
@@ -284,6 +302,10 @@ def test_a_killed_table_ends_as_an_undisturbed_one(data, tmp_path):
         (["3", "data.root={data}", "retriever=bm26", "tasks=1"], "did you mean bm25"),
         (["3", "data.root={data}", "retriever=rspg_pre", "tasks=1"], "that is a selector"),
         (["3", "data.root={data}", "retriever=ropg_kd", "tasks=1"], r"no finished run .*or name one: models\.ropg_kd=RUN"),
+        (["3", "limt=2"], "there is no key limt; did you mean limit"),
+        (["3", "retreiver=bm25"], "did you mean retriever"),
+        (["3", "data.root={data}", "+data.options.mode=own"], "a table compares the modes itself"),
+        (["3", "data.root={data}", "retriever=bm25_own", "tasks=1"], "choose whose documents .* retriever=bm25$"),
         (["3", "data.root={data}", "retriever=none", "llm.kind=echo_llm:EchoLLM", "tasks=1"], "No-Retrieval is that system"),
     ],
 )  # fmt: skip
@@ -291,6 +313,17 @@ def test_what_is_refused_says_what_to_do(given, message, data, tmp_path):
     given = [*(part.format(data=data) for part in given), f"run.root={tmp_path / 'runs'}"]
     with pytest.raises((Refused, ValueError), match=message):
         make_table(*parse([*given, "llm=smollm2", f"store.dir={tmp_path / 'stores'}"]))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_value_is_cut_off_on_a_narrow_console(width):
+    """All six slices need 84 columns: a console of 80 must not lose the last of them."""
+    names = ("Task", "System", *SLICES)
+    rows = [["9", "PGraphRAG, equal budget", *(f"{place}.125" for place in range(len(SLICES)))]]
+    console = Console(file=io.StringIO(), width=width)
+    print_grid(Grid("Slices", names, rows, 2, "A note."), console)
+    words = console.file.getvalue().split()
+    assert {word for text in (*names, *rows[0], "A note.") for word in text.split()} <= set(words)
 
 
 def test_the_command_line(capsys):

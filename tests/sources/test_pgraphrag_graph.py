@@ -1,6 +1,7 @@
 """The pgraphrag source's options, and its tables of reviews; what it does by default is tested beside it."""
 
 import json
+import re
 import sys
 import types
 
@@ -67,6 +68,30 @@ def test_options_reach_the_graph(split_file, options, ids):
     assert _ids(_load(split_file, **options)) == ids
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "nieghbors"}, "did you mean 'neighbors'"),
+        ({"split_by": "item"}, "did you mean 'items'"),
+        ({"bad_records": "skipp"}, "did you mean 'skip'"),
+        ({"leak_filter": True}, "leak_filter=True: text, title"),
+        ({"leak_filter": "txt"}, "did you mean 'text'"),
+        ({"hops": True}, "hops=True"),
+        ({"hops": "2"}, "hops='2'"),
+        ({"bound": "8"}, "bound='8': a whole number"),
+        ({"bound": 2.5}, "bound=2.5: a whole number"),
+        ({"max_user_degree": "20"}, "max_user_degree='20': a whole number"),
+        ({"fractions": "abc", "split": "dev"}, "fractions='abc': three numbers"),
+        ({"fractions": [0.5, 0.6, 0.2]}, "that add up to 1"),
+        ({"mod": "own"}, "did you mean 'mode'"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["table", "split_file"])
+def test_wrong_values_of_options_are_named(kind, options, message, request):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        _load(request.getfixturevalue(kind), **options)
+
+
 def test_what_the_options_leave_out_is_reported(split_file):
     lines = "\n".join(_load(split_file, leak_filter=["text", "title"]).report.lines())
     assert "neighbour documents with the target's text (leak_filter): 2" in lines  # ann's and bob's
@@ -105,6 +130,22 @@ def test_a_table_with_other_names(tmp_path, table):
     assert examples.report.notes["records that were skipped"] == 1
 
 
+def test_a_review_without_a_rating_in_a_rating_task(tmp_path):
+    """It is said when the file is read, not by the prompt of some later example."""
+    file = tmp_path / "some.jsonl"
+    rows = [
+        {"user": u, "item": "pan", "text": f"by {u}", "rating": r}
+        for u, r in zip("abc", (5, None, 4), strict=True)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a/b#0, c/b#0\. Remedy: .* set on_problem\.missing_field=skip"):
+        _load(file, task="rating")
+    examples = _load(file, task="rating", on_problem={"missing_field": "skip"})
+    assert [(e.id, [d.score for d in e.profile]) for e in examples] == [("a", ["4"]), ("c", ["5"])]
+    assert examples.report.counts == {"empty_target": 1, "missing_field": 2}
+    assert _ids(_load(file, task="text", on_problem={"empty_input": "keep"}), "a") == ["b#0", "c#0"]
+
+
 def test_a_saved_graph(tmp_path):
     graph = InteractionGraph.from_reviews(Review(*review) for review in REVIEWS)
     examples = _load(graph.save(tmp_path / "graph"), neighbor_scope="all_items")
@@ -128,7 +169,7 @@ def test_neighbours_from_inside_a_split_by_items(split_file, monkeypatch):
     assert [e.id for e in _load(split_file, split="test", split_by="items")] == ["cleo", "eve"]
     assert len(_load(split_file, split_by="items")) == 5
     assert asked[0] == ([0, 0, 1, 1, 2, 3, 4], [0, 1, 0, 2, 0, 1, 3], [0, 2, 4, 5, 6], (0.5, 0.2, 0.3), 7)
-    with pytest.raises(ValueError, match="split_by='item'"):
+    with pytest.raises(ValueError, match="did you mean 'items'"):
         _load(split_file, split_by="item")
 
 
