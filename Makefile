@@ -36,7 +36,7 @@ bench: $(READY)  ## speed and memory against the straightforward way, as ratios 
 	$(BIN)/python -m benchmarks
 
 test: $(READY)  ## the tests (under ten minutes on two cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)  ## the tests that take minutes each: many kills, many resumes
 	$(BIN)/python -m pytest -m slow

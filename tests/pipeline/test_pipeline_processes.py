@@ -181,6 +181,7 @@ def test_killed_with_two_processes_and_resumed_with_one(tmp_path, models, lamp, 
         assert mine.get("loss") == pytest.approx(other.get("loss"), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_selectors_and_evaluation_with_two_processes(tmp_path, models, lamp):
     """The pool's answers and those of all systems are the other half of the LLM's hours."""
     one = Shared(tmp_path / "one", lamp, models, "method=rspg_post")

@@ -97,6 +97,7 @@ def test_a_failed_job_does_not_end_the_sweep(sweep, tmp_path):
     assert "<svg" not in (folder / "sweep.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_with_its_trials(sweep, tmp_path):
     """A killed search has its trials; the same command with more of them searches on, elsewhere in the space."""
     pytest.importorskip("optuna")
