@@ -37,6 +37,26 @@ class Document:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+class LazyDocuments(Sequence[Document]):
+    """A profile whose documents are built when they are looked at; subclasses say how.
+
+    It equals any sequence of the same documents, and travels to another process as its documents, without what it
+    builds them from.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[tuple[Document, ...]], tuple[tuple[Document, ...]]]:
+        return tuple, (tuple(self),)
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """One request of one user: input x, gold output y (``None`` where there is none) and profile P_u.

@@ -63,12 +63,21 @@ def _both(retriever: str, k: int, budget: Budget) -> list[Recipe]:
     return [recipe] if budget == "equal" else [recipe, replace(recipe, budget="equal")]
 
 
-def systems(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
-    """Tables 3, 4, 8 and 16 to 18."""
+def pairs(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
+    """Tables 6, 13 and 14: PGraphRAG and LaMP with each retriever."""
     found = []
     for name in retrievers:
         found += [*_both(name, k, budget), Recipe("own", name, k)]
-    return [*found, Recipe("none", retrievers[0], k), Recipe("anyone", retrievers[0], k)]
+    return found
+
+
+def systems(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
+    """Tables 3, 4, 8 and 16 to 18: the pairs, nothing retrieved, and anything."""
+    return [
+        *pairs(retrievers, k, budget),
+        Recipe("none", retrievers[0], k),
+        Recipe("anyone", retrievers[0], k),
+    ]
 
 
 def modes(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
@@ -85,14 +94,6 @@ def depths(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
     for name in retrievers:
         for depth in (1, 2, 4):
             found += [*_both(name, depth, budget), Recipe("own", name, depth)]
-    return found
-
-
-def pairs(retrievers: Sequence[str], k: int, budget: Budget) -> list[Recipe]:
-    """Tables 6, 13 and 14: PGraphRAG and LaMP with each retriever."""
-    found = []
-    for name in retrievers:
-        found += [*_both(name, k, budget), Recipe("own", name, k)]
     return found
 
 

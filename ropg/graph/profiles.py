@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
-from ropg.examples import Document
+from ropg.examples import Document, LazyDocuments
 from ropg.graph.building import Csr, index_edges
 from ropg.graph.communities import label_propagation
 from ropg.graph.interactions import InteractionGraph
@@ -35,7 +35,7 @@ class ProfileEdges(NamedTuple):
     left_out: dict[str, int]
 
 
-class GraphProfile(Sequence[Document]):
+class GraphProfile(LazyDocuments):
     """A profile whose documents are built when they are looked at: the user's own, then the neighbours'.
 
     own, neighbors: the reviews by number. left_out: how many were left out, by reason: ``user_degree``,
@@ -70,18 +70,8 @@ class GraphProfile(Sequence[Document]):
         for edge in self.neighbors.tolist():
             yield document(edge, "neighbor")
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"GraphProfile({len(self.own)} own, {len(self.neighbors)} neighbor documents)"
-
-    def __reduce__(self) -> tuple[type[tuple[Document, ...]], tuple[tuple[Document, ...]]]:
-        return tuple, (tuple(self),)  # to another process it travels without the graph
 
 
 class GraphProfileSource:

@@ -9,6 +9,7 @@ from ropg.objectives.masked import (
     check_rewards,
     check_scores,
     masked_log_softmax,
+    mean_divergence,
     mean_over,
     zero_loss,
 )
@@ -45,13 +46,7 @@ def distillation_loss(
     0.2662
     """
     log_probs, target = _policy_and_target(scores, rewards, mask, temperature, target_temperature)
-    live = mask.any(dim=-1)  # (B,)
-    if not live.any():
-        return zero_loss(scores, mask)
-    # −inf − (−inf) is NaN, so both are replaced before the difference, and the gradient never sees them
-    zero = torch.zeros_like(log_probs)
-    difference = torch.where(mask, target, zero) - torch.where(mask, log_probs, zero)  # (B, K)
-    return mean_over((target.exp() * difference).sum(dim=-1), live)
+    return mean_divergence(target, log_probs, mask)
 
 
 def reverse_distillation_loss(
@@ -76,12 +71,7 @@ def reverse_distillation_loss(
     0.0226
     """
     log_probs, target = _policy_and_target(scores, rewards, mask, temperature, target_temperature)
-    live = mask.any(dim=-1)  # (B,)
-    if not live.any():
-        return zero_loss(scores, mask)
-    zero = torch.zeros_like(log_probs)
-    difference = torch.where(mask, log_probs, zero) - torch.where(mask, target, zero)  # (B, K)
-    return mean_over((log_probs.exp() * difference).sum(dim=-1), live)
+    return mean_divergence(log_probs, target, mask)
 
 
 def margin_mse_loss(

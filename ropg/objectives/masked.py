@@ -50,6 +50,17 @@ def mean_over(per_row: Tensor, live: Tensor) -> Tensor:
     return torch.where(live, per_row, torch.zeros_like(per_row)).sum() / live.sum()
 
 
+def mean_divergence(log_p: Tensor, log_q: Tensor, mask: Tensor) -> Tensor:
+    """KL(p ‖ q) in nats of (B, K) log-probabilities that are −inf at masked places, mean over live rows. -> ()"""
+    live = mask.any(dim=-1)  # (B,)
+    if not live.any():
+        return zero_loss(log_p, mask) + zero_loss(log_q, mask)
+    # −inf − (−inf) is NaN, so both are replaced before the difference, and the gradient never sees them
+    zero = torch.zeros_like(log_p)
+    difference = torch.where(mask, log_p, zero) - torch.where(mask, log_q, zero)  # (B, K)
+    return mean_over((log_p.exp() * difference).sum(dim=-1), live)
+
+
 def zero_loss(scores: Tensor, mask: Tensor) -> Tensor:
     """0 that depends on the scores with zero gradient, so that ``backward`` works. -> ()"""
     total = torch.where(mask, scores, torch.zeros_like(scores)).sum()

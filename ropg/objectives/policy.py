@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ropg.objectives.masked import check_scores, masked_log_softmax, mean_over, zero_loss
+from ropg.objectives.masked import check_scores, masked_log_softmax, mean_divergence, mean_over, zero_loss
 
 
 def policy_log_probs(scores: Tensor, mask: Tensor, temperature: float = 1.0) -> Tensor:
@@ -77,10 +77,4 @@ def policy_divergence(scores: Tensor, other_scores: Tensor, mask: Tensor, temper
     other = masked_log_softmax(
         other_scores.detach().to(log_probs.dtype), mask, temperature, "initial scores"
     )  # (B, K)
-    live = mask.any(dim=-1)  # (B,)
-    if not live.any():
-        return zero_loss(scores, mask)
-    # −inf − (−inf) is NaN, so both are replaced before the difference
-    zero = torch.zeros_like(log_probs)
-    difference = torch.where(mask, log_probs, zero) - torch.where(mask, other, zero)  # (B, K)
-    return mean_over((log_probs.exp() * difference).sum(dim=-1), live)
+    return mean_divergence(log_probs, other, mask)

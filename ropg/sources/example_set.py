@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, overload
 
-from ropg.examples import Document, Example
+from ropg.examples import Document, Example, LazyDocuments
 from ropg.sources.report import Policy, Report
 from ropg.sources.validation import Finding
 
@@ -64,7 +64,7 @@ class Rows(Protocol):
         ...
 
 
-class Profile(Sequence[Document]):
+class Profile(LazyDocuments):
     """The documents of one example, built at the first look and then kept.
 
     The length is known without building anything.
@@ -92,19 +92,8 @@ class Profile(Sequence[Document]):
     def __iter__(self) -> Iterator[Document]:
         return iter(self._documents())
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"Profile({len(self)} documents)"
-
-    def __reduce__(self) -> tuple[type[tuple[Document, ...]], tuple[tuple[Document, ...]]]:
-        # to another process a profile travels as its documents, without the file behind it
-        return tuple, (self._documents(),)
 
     def _documents(self) -> tuple[Document, ...]:
         if self._built is None:
