@@ -6,24 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objective_tensors import F64, INF, NAN, full, gradient, tensor
 
 from ropg.objectives import distillation_loss, policy_gradient_loss, policy_log_probs
-
-F64 = torch.float64
-NAN, INF = math.nan, math.inf
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=F64)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def gradient(loss, scores):
-    return torch.autograd.grad(loss, scores)[0]
-
 
 # scores log 1, log 3 give π = (1/4, 3/4); the third place is padding
 SCORES = [[0.0, math.log(3.0), 9.0]]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objective_tensors import F64, INF, NAN, full, gradient, tensor
 
 from ropg.objectives import (
     distillation_loss,
@@ -16,21 +17,7 @@ from ropg.objectives import (
     reverse_distillation_loss,
 )
 
-F64 = torch.float64
-NAN, INF = math.nan, math.inf
 LOSSES = {"reverse_kl": reverse_distillation_loss, "margin_mse": margin_mse_loss, "lambda": lambda_loss}
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=F64)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def gradient(loss, scores):
-    return torch.autograd.grad(loss, scores)[0]
 
 
 # ---- reverse divergence

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objective_tensors import F64, INF, NAN, full, gradient, seeded, tensor
 
 from ropg.objectives import (
     advantage_scale,
@@ -20,26 +21,6 @@ from ropg.objectives import (
     score_function_loss,
 )
 from ropg.objectives.draws import draw_documents, row_uniforms
-
-F64 = torch.float64
-NAN, INF = math.nan, math.inf
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=F64)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def gradient(loss, scores):
-    return torch.autograd.grad(loss, scores, retain_graph=True)[0]
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
 
 # π = (1/4, 3/4); the third place is padding
 SCORES = [[0.0, math.log(3.0), NAN]]

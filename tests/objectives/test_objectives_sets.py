@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objective_tensors import F64, INF, NAN, full, gradient, seeded, tensor
 
 from ropg.objectives import (
     first_set,
@@ -17,25 +18,6 @@ from ropg.objectives import (
     set_policy_gradient_loss,
     set_rewards,
 )
-
-F64 = torch.float64
-NAN, INF = math.nan, math.inf
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=F64)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def gradient(loss, scores):
-    return torch.autograd.grad(loss, scores, retain_graph=True)[0]
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def ordered_sets(columns, size):

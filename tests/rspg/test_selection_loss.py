@@ -7,26 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from objective_tensors import F64, INF, NAN, full, gradient, tensor
 
 from ropg.training import TrainingRow, load_objective
 from ropg.training.batch import make_batch
 from rspg.objectives import Rspg, selection_log_probs, selection_loss, selection_target
-
-F64 = torch.float64
-NAN, INF = math.nan, math.inf
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=F64)
-
-
-def full(*shape):
-    return torch.ones(*shape, dtype=torch.bool)
-
-
-def gradient(loss, scores):
-    return torch.autograd.grad(loss, scores)[0]
-
 
 # scores 0, log 2, log 5 are 1 : 2 : 5, so P_S = (1, 2, 5) / 8; rewards log 2, 0, 0 give P_TS = (2, 1, 1) / 4;
 # the fourth place pads a smaller pool
