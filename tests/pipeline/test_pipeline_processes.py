@@ -146,7 +146,7 @@ def alone(tmp_path_factory, models, lamp):
     return shared
 
 
-@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("processes", [2, 3])
 def test_any_number_of_processes_gives_the_run_of_one(tmp_path, models, lamp, alone, processes):
     """Nobody should have to ask how many GPUs a result was made with."""
     shared = Shared(tmp_path, lamp, models, "method=ropg_kd")
