@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
+MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#8A8A8A"
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -104,7 +104,7 @@ def learning_curves(
         panels, ("expected_reward", "first_reward"), ("Expected reward", first), strict=True
     ):
         for i, (label, run) in enumerate(runs.items()):
-            colour, marker = COLOURS[i % len(COLOURS)], _MARKERS[i % len(_MARKERS)]
+            colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
             steps, values = [r["step"] for r in run], [r[key] for r in run]
             axes.plot(steps, values, color=colour, marker=marker, markersize=4, label=label)
         references = {"Oracle": ("oracle_reward", "-."), reference: ("initial_reward", "--")}
