@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help run sample reviews bench test test-slow lint format install clean
+.PHONY: help run sample reviews study study-quick bench test test-slow lint format install clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,13 @@ reviews: $(READY)  ## the same on one file of real reviews: make reviews FILE=pa
 	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=rspg_pre
 	$(BIN)/python train.py experiment=reviews 'data.path="$(FILE)"' method=rspg_post
 	$(BIN)/python evaluate.py experiment=reviews 'data.path="$(FILE)"'
+
+study: $(READY)  ## the tables and plots of docs/study.md, hours of work: make study DATA=folder/with/gap_dev.json [JOBS=2]
+	@test -n "$(DATA)" || { echo "name the folder with gap_dev.json and hotel_dev.json: make study DATA=path/to/folder"; exit 2; }
+	$(BIN)/python -m ropg.study full --data "$(DATA)" --jobs $(or $(JOBS),1)
+
+study-quick: $(READY)  ## the study in small, on the small sample (under ten minutes)
+	$(BIN)/python -m ropg.study quick
 
 bench: $(READY)  ## speed and memory against the straightforward way, as ratios (python -m benchmarks NAME for one)
 	$(BIN)/python -m benchmarks
