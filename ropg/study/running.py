@@ -38,6 +38,7 @@ class Workshop:
     jobs: int = 1
     run: Run = field(default_factory=lambda: run_command)  # looked up late, so that a test can stand in
     failed: dict[str, Path] = field(default_factory=dict)
+    _finished: set[str] = field(default_factory=set)  # to compose a configuration takes a while
 
     def train(self, jobs: Sequence[Job], title: str) -> None:
         """Train what is not finished, ``jobs`` at once. A run that fails is noted, and the others go on."""
@@ -48,12 +49,16 @@ class Workshop:
         bar = tqdm(total=len(jobs), initial=done, desc=title, unit="run")
         with bar, ThreadPoolExecutor(self.jobs) as pool:
             futures = {pool.submit(self._one, job): job for job in wanted}
-            for future in as_completed(futures):
-                job, status = futures[future], future.result()
-                bar.update()
-                if status:
-                    self.failed[job.name] = self.log(job.name)
-                    say("study", f"{job.name} failed; see {self.log(job.name)}")
+            try:
+                for future in as_completed(futures):
+                    job, status = futures[future], future.result()
+                    bar.update()
+                    if status:
+                        self.failed[job.name] = self.log(job.name)
+                        say("study", f"{job.name} failed; see {self.log(job.name)}")
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # else leaving would start all that are left
+                raise
 
     def feedback(self, job: Job) -> bool:
         """Make the feedback that all runs on a data set share, before they start; whether it is there now."""
@@ -72,7 +77,9 @@ class Workshop:
 
     def is_finished(self, job: Job) -> bool:
         """Whether a run is done, with these very settings."""
-        return finished(self.runs / job.name, self.overrides(job))
+        if job.name not in self._finished and finished(self.runs / job.name, self.overrides(job)):
+            self._finished.add(job.name)
+        return job.name in self._finished
 
     def overrides(self, job: Job) -> list[str]:
         """The command line of a run."""

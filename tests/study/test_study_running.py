@@ -121,6 +121,21 @@ def test_a_run_that_fails_leaves_the_others_alone(tmp_path, conduct):
     assert "KD \\| sharp" in page
 
 
+def test_an_interruption_starts_nothing_more(tmp_path, conduct):
+    """Ctrl-C reaches the run in progress; those that wait must not begin."""
+    begun = []
+
+    def interrupted(command, log):
+        if "stage=feedback" in command:
+            return 0
+        begun.append(command)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(interrupted)
+    assert len(begun) == 1
+
+
 def test_without_feedback_nothing_is_trained(tmp_path, conduct):
     """Every run would fail for the same reason, one after the other."""
     recorder = Recorder(fail="feedback")
