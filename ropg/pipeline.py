@@ -275,6 +275,12 @@ def learn(
             tracker=tracker,
             identity=identity,
         )
+    if result.steps < result.planned_steps:
+        say(
+            "train",
+            f"stopped at step {result.steps} of {result.planned_steps}: the dev expected reward has not risen in "
+            f"{config.optim.patience} evaluations in a row (optim.patience)",
+        )
     say(
         "train",
         f"best dev expected reward {result.best_value:.4f} at step {result.best_step} of {result.steps}",
