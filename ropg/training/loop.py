@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from ropg.hardware import refuse_launch
 from ropg.training import checkpoints
+from ropg.training.batch import AskSets
 from ropg.training.evaluation import evaluate_policy
 from ropg.training.metrics_log import MetricsLog
 from ropg.training.objectives import Objective
@@ -79,6 +80,7 @@ def train(
     save_model: Callable[[Path], None],
     tracker: Tracker | None = None,
     identity: Mapping[str, Any] | None = None,
+    ask_sets: AskSets | None = None,
     progress: bool = True,
 ) -> TrainResult:
     """Train ``module`` in place, resuming from ``folder`` where an earlier call left off.
@@ -94,6 +96,8 @@ def train(
     tracker: gets every record of metrics.jsonl.
     identity: anything else that decides the result, JSON only (which encoder, how long its texts are).
         Resuming with another identity, other settings or other rows is refused.
+    ask_sets: for an objective that asks what sets of documents are worth (``ScoreBatch.set_rewards``). It must
+        answer the same twice, and is not asked about dev rows: their loss is left out.
     progress: show a bar.
 
     Raises
@@ -112,7 +116,7 @@ def train(
         log.warning("%d train and %d dev rows have no candidate and are passed over", dead, dead_dev)
     module.to(processes.device)
     processes.copy_from_main(module)
-    stepper = Stepper(module, score_rows, train_rows, objective, settings, processes)
+    stepper = Stepper(module, score_rows, train_rows, objective, settings, processes, ask_sets)
     identities = {
         "settings": settings.identity(),
         "objective": _describe(objective),
@@ -129,7 +133,7 @@ def train(
         dev_rows,
         temperature=settings.temperature,
         batch_size=settings.batch_size,
-        objective=objective,
+        objective=objective if ask_sets is None else None,
         seed=settings.seed,
         precision=partial(scoring_precision, settings.mixed_precision, processes.device),
     )
