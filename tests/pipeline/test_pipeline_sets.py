@@ -56,6 +56,11 @@ def test_sets_are_asked_while_training_and_a_broken_run_goes_on(
     assert summary["llm_calls"] == len(asked) == len(set(asked)) > singles
     assert f"[train] {len(asked) - singles} LLM calls about sets while training; " in printed
     assert json.loads((whole / "feedback.json").read_text()) == {"llm_calls": len(asked)}
+    each = json.loads((whole / "heldout.json").read_text())
+    assert len(each["example_ids"]) == summary["n_heldout"]
+    for what in ("first_reward", "expected_reward"):
+        for name, values in each[what].items():
+            assert sum(values) / len(values) == pytest.approx(summary["heldout"][name][what])
     everything = sorted(asked)
 
     plain, room, tries = LocalLLM.generate_batch, singles + 1, 0
