@@ -141,6 +141,7 @@ class OptimConfig:
     clip: float = 1.0
     mixed_precision: str = "auto"
     eval_every: float = 1.0  # epochs between evaluations on dev
+    patience: int | None = None  # evaluations without a better one that end training; null: all epochs
     checkpoint_seconds: float = 60.0
 
 

@@ -25,26 +25,38 @@ def write_summary(
     llm_calls: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Score the held-out candidates with the trained encoder and BM25 and write ``summary.json``."""
+    """Score the held-out candidates with the trained encoder and BM25 and write ``summary.json``.
+
+    Before it ``heldout.json``: ``example_ids`` and, in their order, each system's rewards per query, so that runs
+    can be compared in pairs without an encoder.
+    """
     from ropg.evaluation import heldout_summary
+    from ropg.evaluation.summary import heldout_rewards
 
     heldout = queries["heldout"]
     if not heldout:
         raise Refused(
             "no held-out query has feedback: profiles need two documents and golds; see the counts above"
         )
+    rows = (
+        [q.rewards for q in heldout],
+        [q.initial_scores for q in heldout],
+        dense_scores(encoder, heldout),
+        bm25_order(build.build_retriever("bm25", config, task), examples, heldout),
+    )
+    temperature = config.method.temperature
+    each = heldout_rewards(*rows, temperature=temperature)
+    write_json(
+        folder / "heldout.json",
+        {"example_ids": [q.example_id for q in heldout]}
+        | {what: {name: v.tolist() for name, v in systems.items()} for what, systems in each.items()},
+    )
     summary = {
         "method": config.method.name,
         "task": task.name,
         "seed": config.seed,
         "n_train": len(queries["train"]),
-        **heldout_summary(
-            [q.rewards for q in heldout],
-            [q.initial_scores for q in heldout],
-            dense_scores(encoder, heldout),
-            bm25_order(build.build_retriever("bm25", config, task), examples, heldout),
-            temperature=config.method.temperature,
-        ),
+        **heldout_summary(*rows, temperature=temperature),
         "llm_calls": llm_calls,
         "seconds": round(seconds, 1),
     }

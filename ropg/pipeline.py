@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ropg import build, processes, tables
+from ropg.asking import asks_sets, check_asking, set_feedback
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -25,6 +26,7 @@ from ropg.examples import Example
 from ropg.feedback.owners import Owners
 from ropg.feedback.queries import ScoredQuery, join
 from ropg.feedback.scorer import Eval
+from ropg.feedback.sets import SetFeedback
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.files import write_json
 from ropg.heldout import write_summary
@@ -66,7 +68,7 @@ def check(config: Config) -> None:
             raise Refused("candidates.provenance=[] leaves no document; name own, neighbor, or leave it out")
     if config.feedback.eval not in get_args(Eval):
         raise Refused(f"feedback.eval={config.feedback.eval}: it is {' or '.join(get_args(Eval))}")
-    build.build_objective(config)
+    check_asking(config)
     build.build_settings(config)
     build.build_task(config)
     LLMS.get(config.llm.kind)
@@ -111,6 +113,8 @@ def train(config: Config) -> Path:
         if config.stage in ("rank", "feedback"):
             return folder
         fit(bench, queries, folder)
+        if asks_sets(config):
+            llm_calls = counting_store(config, folder).all_calls()
         if processes.is_main():
             write_summary(
                 config,
@@ -143,7 +147,7 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
     The calls are those of all tries of this run.
     """
     config, queries = bench.config, {}
-    store = CountingStore(Path(config.store.dir) / "generations", folder)
+    store = counting_store(config, folder)
     with store:
         for split, examples in bench.splits.items():
             candidates, where = tables.candidates_for(config, bench.task, bench.encoder, split, examples)
@@ -160,6 +164,11 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
             if config.stage != "feedback":
                 queries[split] = join(candidates, feedback, examples, bench.task)
     return queries, store.all_calls()
+
+
+def counting_store(config: Config, folder: Path) -> CountingStore:
+    """The generation store of a configuration, which counts what this run generates."""
+    return CountingStore(Path(config.store.dir) / "generations", folder)
 
 
 def _counted(path: Path) -> int:
@@ -228,15 +237,20 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
             "no training or no dev query has feedback: profiles need two documents and golds; see the counts above"
         )
     encoder.train_mode(config.encoder.dropout)
-    return learn(
-        config,
-        folder,
-        encoder.module,
-        bi_encoder_scorer(encoder),
-        queries,
-        encoder.save,
-        {"encoder": encoder.fingerprint, "max_length": config.encoder.max_length},
-    )
+    identity = {"encoder": encoder.fingerprint, "max_length": config.encoder.max_length}
+    store = counting_store(config, folder)
+    train = (bench.splits["train"], queries["train"])
+    with set_feedback(config, *train, bench.task, bench.llm, store) as ask_sets:
+        return learn(
+            config,
+            folder,
+            encoder.module,
+            bi_encoder_scorer(encoder),
+            queries,
+            encoder.save,
+            identity if ask_sets is None else {**identity, "sets": ask_sets.identity},
+            ask_sets,
+        )
 
 
 def learn(
@@ -247,6 +261,7 @@ def learn(
     rows: Mapping[str, Sequence[Any]],
     save_model: Callable[[Path], None],
     identity: Mapping[str, Any],
+    ask_sets: SetFeedback | None = None,
 ) -> Any:
     """Run the training loop on ``rows["train"]`` and ``rows["dev"]`` as the configuration says, tracked and resumed.
 
@@ -274,6 +289,13 @@ def learn(
             save_model=save_model,
             tracker=tracker,
             identity=identity,
+            ask_sets=ask_sets,
+        )
+    if result.steps < result.planned_steps:
+        say(
+            "train",
+            f"stopped at step {result.steps} of {result.planned_steps}: the dev expected reward has not risen in "
+            f"{config.optim.patience} evaluations in a row (optim.patience)",
         )
     say(
         "train",

@@ -48,7 +48,7 @@ _DECIDES_NOTHING = (
     "ray",
 )
 # keys that came later: left out where they are not set, so that runs of before keep their folders
-_DECIDES_IF_SET = ("provenance",)
+_DECIDES_IF_SET = ("provenance", "patience")
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (
     "url",

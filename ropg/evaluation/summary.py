@@ -38,6 +38,33 @@ def expected_rewards(rewards: Rows, scores: Rows, temperature: float = 1.0) -> n
     return np.array(values, dtype=np.float64)
 
 
+def heldout_rewards(
+    rewards: Rows, initial: Rows, trained: Rows, bm25: Rows, *, temperature: float = 1.0
+) -> dict[str, dict[str, np.ndarray]]:
+    """``first_reward`` and ``expected_reward`` of each system per query, (Q,), whose means the summary holds.
+
+    Raises ValueError as :func:`heldout_summary`.
+
+    >>> heldout_rewards([[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]])["first_reward"]["trained"].tolist()
+    [1.0]
+    """
+    if not len(rewards):
+        raise ValueError("no held-out query has feedback; look at the counts of the candidates")
+    return {
+        "first_reward": {
+            "initial": first_rewards(rewards, initial),
+            "trained": first_rewards(rewards, trained),
+            "bm25": first_rewards(rewards, bm25),
+            "random": np.array([float(np.mean(r)) for r in rewards]),
+            "oracle": np.array([float(np.max(r)) for r in rewards]),
+        },
+        "expected_reward": {
+            name: expected_rewards(rewards, scores, temperature)
+            for name, scores in (("initial", initial), ("trained", trained))
+        },
+    }
+
+
 def heldout_summary(
     rewards: Rows,
     initial: Rows,
@@ -62,20 +89,13 @@ def heldout_summary(
     >>> s["heldout"]["trained"]["first_reward"], s["heldout"]["random"], s["p_values"]["bm25"]
     (1.0, {'first_reward': 0.5}, None)
     """
-    if not len(rewards):
-        raise ValueError("no held-out query has feedback; look at the counts of the candidates")
-    first = {
-        "initial": first_rewards(rewards, initial),
-        "trained": first_rewards(rewards, trained),
-        "bm25": first_rewards(rewards, bm25),
-        "random": np.array([float(np.mean(r)) for r in rewards]),
-        "oracle": np.array([float(np.max(r)) for r in rewards]),
-    }
+    found = heldout_rewards(rewards, initial, trained, bm25, temperature=temperature)
+    first = found["first_reward"]
     heldout: dict[str, dict[str, float]] = {
         name: {"first_reward": float(values.mean())} for name, values in first.items()
     }
-    for name, scores in (("initial", initial), ("trained", trained)):
-        heldout[name]["expected_reward"] = float(expected_rewards(rewards, scores, temperature).mean())
+    for name, values in found["expected_reward"].items():
+        heldout[name]["expected_reward"] = float(values.mean())
     p_values = {
         name: paired_permutation(first["trained"], first[name], n=flips, seed=seed)
         for name in ("initial", "bm25")

@@ -1,7 +1,8 @@
 """The offline reward stage: candidates, what the LLM makes of each, and where its answers are kept.
 
 ``build_candidates`` ranks profiles, ``score_candidates`` asks the LLM about each candidate through a
-``GenerationStore``, and ``join`` puts the two tables and the texts together for training.
+``GenerationStore``, and ``join`` puts the two tables and the texts together for training; ``SetFeedback`` asks
+about sets of documents while it trains.
 ``generate_answers`` serves evaluation from the same store.
 """
 
@@ -13,6 +14,7 @@ from ropg.feedback.keys import canonical_json, generation_key, likelihood_key
 from ropg.feedback.likelihood import likelihoods_missing
 from ropg.feedback.queries import ScoredQuery, join
 from ropg.feedback.scorer import FeedbackTable, feedback_identity, score_candidates
+from ropg.feedback.sets import SetFeedback
 from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.feedback.tables import StaleTable, TableError
 
@@ -25,6 +27,7 @@ __all__ = [
     "GenerationReport",
     "GenerationStore",
     "ScoredQuery",
+    "SetFeedback",
     "StaleTable",
     "StoreError",
     "TableError",

@@ -156,7 +156,7 @@ def score_candidates(
         )
         rewards = [math.exp(min(value, 0.0)) for value in values]
     for a, reward in zip(asked, rewards, strict=True):
-        _check_reward(reward, a, task, eval)
+        check_reward(reward, f"example {a.example_id!r}, document {a.document_id!r}", task, eval)
     table = pa.table(
         {
             "example_id": [a.example_id for a in asked],
@@ -192,10 +192,11 @@ def _build_prompts(
     return asked, cut
 
 
-def _check_reward(reward: float, asked: _Asked, task: Task, eval: Eval) -> None:
+def check_reward(reward: float, where: str, task: Task, eval: Eval) -> None:
+    """Raise ValueError, saying ``where``, unless a reward is a number in [0, 1]."""
     if not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
         name = task.eval_identity if eval == "metric" else "likelihood"
         raise ValueError(
-            f"example {asked.example_id!r}, document {asked.document_id!r}: the reward by {name} is "
-            f"{reward}, not a number in [0, 1]; correct the metric (the texts are kept in the store)"
+            f"{where}: the reward by {name} is {reward}, not a number in [0, 1]; correct the metric (the texts are "
+            "kept in the store)"
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ropg.training.rows import Row
+
+#: rows, and for each its sets, each the places of its candidates in order -> the reward of every set
+AskSets: TypeAlias = Callable[[Sequence[Any], list[list[list[int]]]], Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class ScoreBatch:
     ranks: (B, K) long, the proposing ranker's ranks from 1; 0 at padding.
     generator: where an objective takes its random numbers from. An objective that takes one number per
         row, in order, from it draws the same however the rows are split into batches.
+    set_rewards: (B, S, k) long, sets of columns padded with −1 -> (B, S), what each set is worth, asked now,
+        without gradient; None where nobody can be asked.
     """
 
     scores: Tensor
@@ -32,13 +38,17 @@ class ScoreBatch:
     baseline: Tensor
     ranks: Tensor
     generator: torch.Generator
+    set_rewards: Callable[[Tensor], Tensor] | None = None
 
 
-def make_batch(rows: Sequence[Row], scores: Tensor, generator: torch.Generator) -> ScoreBatch:
+def make_batch(
+    rows: Sequence[Row], scores: Tensor, generator: torch.Generator, ask_sets: AskSets | None = None
+) -> ScoreBatch:
     """Pad what the rows hold to the shape of their scores.
 
-    ``scores``: (B, K), a row's candidates first, K the largest number of candidates. Raises ValueError
-    for another shape, FloatingPointError, naming the examples, for candidates whose score is not finite.
+    ``scores``: (B, K), a row's candidates first, K the largest number of candidates. ``ask_sets`` becomes the
+    batch's ``set_rewards``. Raises ValueError for another shape, FloatingPointError, naming the examples, for
+    candidates whose score is not finite.
     """
     shape = (len(rows), max((len(row.rewards) for row in rows), default=0))
     if tuple(scores.shape) != shape:
@@ -66,7 +76,23 @@ def make_batch(rows: Sequence[Row], scores: Tensor, generator: torch.Generator) 
         baseline=torch.tensor([row.baseline for row in rows], dtype=dtype, device=scores.device),
         ranks=padded([row.ranks for row in rows], torch.long),
         generator=generator,
+        set_rewards=None if ask_sets is None else _on_tensors(ask_sets, rows, dtype),
     )
+
+
+def _on_tensors(ask_sets: AskSets, rows: Sequence[Row], dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """``ask_sets`` for the rows of a batch as a function of columns: (B, S, k) long -> (B, S)."""
+
+    def set_rewards(sets: Tensor) -> Tensor:
+        chosen = [[[c for c in columns if c >= 0] for columns in row] for row in sets.tolist()]
+        rewards = torch.tensor(ask_sets(rows, chosen), dtype=dtype, device=sets.device)
+        if rewards.shape != sets.shape[:2]:
+            raise ValueError(
+                f"sets of shape {tuple(sets.shape)} got rewards of shape {tuple(rewards.shape)}, not one each"
+            )
+        return rewards
+
+    return set_rewards
 
 
 def row_generator(seed: int, first_row: int) -> torch.Generator:

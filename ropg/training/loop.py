@@ -6,7 +6,7 @@ therefore all that a checkpoint needs for a killed run to end in the very weight
 metrics.jsonl, of an undisturbed one, on hardware that computes the same twice.
 
     folder/
-        metrics.jsonl   one record per step and per evaluation
+        metrics.jsonl   one record per step and per evaluation, and one where patience ended the run
         checkpoints/    see :mod:`ropg.training.checkpoints`
         model/          what ``save_model`` wrote of the best weights
 """
@@ -33,12 +33,13 @@ from tqdm import tqdm
 
 from ropg.hardware import refuse_launch
 from ropg.training import checkpoints
+from ropg.training.batch import AskSets
 from ropg.training.evaluation import evaluate_policy
 from ropg.training.metrics_log import MetricsLog
 from ropg.training.objectives import Objective
 from ropg.training.parallel import Processes
 from ropg.training.rows import Row, check_rows, rows_fingerprint
-from ropg.training.schedule import evaluation_steps
+from ropg.training.schedule import evaluation_steps, evaluations_since_best
 from ropg.training.settings import TrainSettings
 from ropg.training.step import ScoreRows, Stepper, StepReport, scoring_precision
 from ropg.training.tracking import Tracker
@@ -54,6 +55,7 @@ class TrainResult:
         equals), whose weights the module now has; step 0 is the module as it came.
     history: the evaluation records, as in metrics.jsonl.
     steps: steps of the run, ``skipped`` among them, in which no row had a candidate.
+    planned_steps: steps of all epochs; more than ``steps`` where ``TrainSettings.patience`` ended the run.
     seconds: time spent training and evaluating, over all interruptions.
     """
 
@@ -63,6 +65,7 @@ class TrainResult:
     steps: int
     seconds: float
     skipped: int
+    planned_steps: int
 
 
 def train(
@@ -77,6 +80,7 @@ def train(
     save_model: Callable[[Path], None],
     tracker: Tracker | None = None,
     identity: Mapping[str, Any] | None = None,
+    ask_sets: AskSets | None = None,
     progress: bool = True,
 ) -> TrainResult:
     """Train ``module`` in place, resuming from ``folder`` where an earlier call left off.
@@ -92,6 +96,8 @@ def train(
     tracker: gets every record of metrics.jsonl.
     identity: anything else that decides the result, JSON only (which encoder, how long its texts are).
         Resuming with another identity, other settings or other rows is refused.
+    ask_sets: for an objective that asks what sets of documents are worth (``ScoreBatch.set_rewards``). It must
+        answer the same twice, and is not asked about dev rows: their loss is left out.
     progress: show a bar.
 
     Raises
@@ -110,7 +116,7 @@ def train(
         log.warning("%d train and %d dev rows have no candidate and are passed over", dead, dead_dev)
     module.to(processes.device)
     processes.copy_from_main(module)
-    stepper = Stepper(module, score_rows, train_rows, objective, settings, processes)
+    stepper = Stepper(module, score_rows, train_rows, objective, settings, processes, ask_sets)
     identities = {
         "settings": settings.identity(),
         "objective": _describe(objective),
@@ -127,7 +133,7 @@ def train(
         dev_rows,
         temperature=settings.temperature,
         batch_size=settings.batch_size,
-        objective=objective,
+        objective=objective if ask_sets is None else None,
         seed=settings.seed,
         precision=partial(scoring_precision, settings.mixed_precision, processes.device),
     )
@@ -212,11 +218,13 @@ class _Run:
         evaluate_after = evaluation_steps(self.stepper.per_epoch, settings.epochs, settings.eval_every)
         self.module.train()
         with self._bar(show) as advance:
-            for step in range(self.progress.step, total):
-                report = self.stepper.take(step)
+            while self.progress.step < total and not self._patience_is_over():
+                report = self.stepper.take(self.progress.step)
                 self._note(report)
                 if self.progress.step in evaluate_after:
                     self._evaluate()
+                    if self.progress.step < total and self._patience_is_over():
+                        self._note_stop()
                     self._save()
                 elif self._save_is_due():
                     self._save()
@@ -249,7 +257,9 @@ class _Run:
     def result(self) -> TrainResult:
         """What the run has to tell."""
         p = self.progress
-        return TrainResult(p.best_step, p.best_value, tuple(p.history), p.step, p.seconds, p.skipped)
+        return TrainResult(
+            p.best_step, p.best_value, tuple(p.history), p.step, p.seconds, p.skipped, self.stepper.total
+        )
 
     def _note(self, report: StepReport) -> None:
         """Count a step that was taken."""
@@ -260,6 +270,25 @@ class _Run:
             self.progress.loss_sum += report.loss * report.rows
             self.progress.loss_rows += report.rows
         self._record({"event": "step", "step": self.progress.step, **report.record()})
+
+    def _patience_is_over(self) -> bool:
+        """Whether the last evaluations were too many without a better one; follows from the history alone."""
+        rewards = [record["expected_reward"] for record in self.progress.history]
+        return (
+            self.settings.patience is not None and evaluations_since_best(rewards) >= self.settings.patience
+        )
+
+    def _note_stop(self) -> None:
+        """Write down that training ends before its last step, and why."""
+        p, patience = self.progress, self.settings.patience
+        self._record({"event": "stopped", "step": p.step, "best_step": p.best_step, "patience": patience})
+        log.info(
+            "stopped at step %d of %d: %d evaluations since step %d without a better expected reward",
+            p.step,
+            self.stepper.total,
+            patience,
+            p.best_step,
+        )
 
     def _evaluate(self) -> None:
         """Measure the policy on the dev rows, write it down, and keep the weights if they are the best."""

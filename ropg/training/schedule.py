@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -66,3 +67,12 @@ def evaluation_steps(per_epoch: int, epochs: int, eval_every: float) -> set[int]
     total = per_epoch * epochs
     points = range(1, math.floor(epochs / eval_every + 1e-9) + 1)
     return {max(1, min(total, round(i * eval_every * per_epoch))) for i in points} | {total}
+
+
+def evaluations_since_best(rewards: Sequence[float]) -> int:
+    """Evaluations after the best one so far; of equal ones the first is the best. 0 before the first.
+
+    >>> evaluations_since_best([0.2, 0.5, 0.4, 0.5])
+    2
+    """
+    return len(rewards) - 1 - rewards.index(max(rewards)) if rewards else 0

@@ -7,6 +7,8 @@ from typing import Any
 
 # what changes when a run is saved, but not what it computes
 _BOOKKEEPING = ("checkpoint_every", "checkpoint_seconds", "keep")
+# settings that came later: left out where they are not set, so that runs of before can be resumed
+_IF_SET = ("patience",)
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class TrainSettings:
     seed: decides order and draws.
     mixed_precision: "no", "bf16", or "auto": bf16 on a CUDA device that has it, and nowhere else.
     eval_every: epochs between evaluations, fractions allowed; the last step is always evaluated.
+    patience: evaluations in a row without a better held-out expected reward after which training stops; None
+        takes all steps. The learning rate falls as it would over all epochs.
     checkpoint_every: steps between checkpoints; None saves by the clock, every ``checkpoint_seconds``.
         Evaluations save one besides.
     keep: how many of the newest checkpoints stay on disk.
@@ -43,6 +47,7 @@ class TrainSettings:
     seed: int = 0
     mixed_precision: str = "auto"
     eval_every: float = 1.0
+    patience: int | None = None
     checkpoint_every: int | None = None
     checkpoint_seconds: float = 60.0
     keep: int = 2
@@ -61,6 +66,7 @@ class TrainSettings:
             "seed": self.seed >= 0,
             "mixed_precision": self.mixed_precision in ("no", "bf16", "auto"),
             "eval_every": self.eval_every > 0,
+            "patience": self.patience is None or self.patience >= 1,
             "checkpoint_every": self.checkpoint_every is None or self.checkpoint_every >= 1,
             "checkpoint_seconds": self.checkpoint_seconds >= 0,
             "keep": self.keep >= 1,
@@ -77,4 +83,5 @@ class TrainSettings:
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide the result: what a resumed run must share with the interrupted one."""
-        return {name: value for name, value in asdict(self).items() if name not in _BOOKKEEPING}
+        values = {name: value for name, value in asdict(self).items() if name not in _BOOKKEEPING}
+        return {name: value for name, value in values.items() if value is not None or name not in _IF_SET}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ropg.hardware import computes_in_bf16
-from ropg.training.batch import ScoreBatch, make_batch, row_generator
+from ropg.training.batch import AskSets, ScoreBatch, make_batch, row_generator
 from ropg.training.objectives import Objective
 from ropg.training.parallel import Processes
 from ropg.training.rows import Row
@@ -64,6 +64,7 @@ class Stepper:
         objective: Objective,
         settings: TrainSettings,
         processes: Processes,
+        ask_sets: AskSets | None = None,
     ) -> None:
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         if not self.parameters:
@@ -77,7 +78,7 @@ class Stepper:
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, weight_decay=settings.weight_decay)
         self.per_epoch = steps_per_epoch(len(rows), settings.rows_per_step)
         self.total = self.per_epoch * settings.epochs
-        self._score_rows, self._objective = score_rows, objective
+        self._score_rows, self._objective, self._ask_sets = score_rows, objective, ask_sets
         self._rows, self._settings, self._processes = rows, settings, processes
         self._order = lru_cache(maxsize=1)(lambda epoch: epoch_order(len(rows), settings.seed, epoch))
 
@@ -130,7 +131,8 @@ class Stepper:
             torch.manual_seed(derive_seed(seed, "module", step, start))  # for dropout, where it is on
             with scoring_precision(self._settings.mixed_precision, self._processes.device):
                 scores = self._score_rows(part)
-            batch = make_batch(part, scores, row_generator(derive_seed(seed, "draws", step), start))
+            generator = row_generator(derive_seed(seed, "draws", step), start)
+            batch = make_batch(part, scores, generator, self._ask_sets)
             loss, numbers = self._loss(batch, part)
             (loss * (len(part) / len(rows))).backward()
             total += loss.detach().double() * (len(part) / len(rows))

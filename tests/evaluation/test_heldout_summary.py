@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from ropg.evaluation.summary import expected_rewards, first_rewards, heldout_summary
+from ropg.evaluation.summary import expected_rewards, first_rewards, heldout_rewards, heldout_summary
 
 REWARDS = [[0.0, 1.0], [0.2, 0.4, 0.9], [0.5]]
 INITIAL = [[2.0, 1.0], [3.0, 2.0, 1.0], [0.0]]
@@ -32,6 +32,17 @@ def test_by_hand_and_in_the_agreed_form():
     assert set(heldout["initial"]) == set(heldout["trained"]) == {"first_reward", "expected_reward"}
     assert set(summary["p_values"]) == {"initial", "bm25"}
     json.dumps(summary, allow_nan=False)
+
+
+def test_rewards_per_query_have_the_summarys_means():
+    """Runs are compared in pairs by them."""
+    found = heldout_rewards(REWARDS, INITIAL, TRAINED, BM25, temperature=2.0)
+    summary = heldout_summary(REWARDS, INITIAL, TRAINED, BM25, temperature=2.0)["heldout"]
+    assert found["first_reward"]["trained"].tolist() == [1.0, 0.2, 0.5]
+    means = {name: {"first_reward": v.mean()} for name, v in found["first_reward"].items()}
+    for name, values in found["expected_reward"].items():
+        means[name]["expected_reward"] = values.mean()
+    assert means == summary
 
 
 def test_p_values_are_the_permutation_tests():

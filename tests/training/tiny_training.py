@@ -68,6 +68,7 @@ def run(
     rows=None,
     dev=None,
     identity=None,
+    ask_sets=None,
     double=False,
     **settings,
 ):
@@ -85,6 +86,7 @@ def run(
         save_model=lambda path: save_file({"words": encoder.words.weight.data}, path / "model.safetensors"),
         tracker=tracker,
         identity=identity,
+        ask_sets=ask_sets,
         progress=False,
     )
     return encoder, result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor
 
 from ropg.objectives import (
@@ -32,6 +33,7 @@ from ropg.training.objectives._options import (
 )
 
 Baseline = Literal["initial", "mean", "expected", "leave_one_out"]
+_SET_REWARDS = (*get_args(SetReward), "llm")
 
 
 @OBJECTIVES.register("ropg_rl")
@@ -51,8 +53,9 @@ class RopgRl:
     advantage_floor: advantages are divided by the spread of the query's rewards or by this number, the
         larger of the two (:func:`ropg.objectives.advantage_scale`); None leaves them as they are.
     set_size: documents per trajectory, k; 1 is the paper's.
-    set_reward: what a set of documents is taken to be worth, "mean", "max" or "any"
-        (:func:`ropg.objectives.set_rewards`).
+    set_reward: what a set of documents is taken to be worth, "mean", "max" or "any" of its documents'
+        (:func:`ropg.objectives.set_rewards`), or "llm", what the LLM makes of the whole set, asked while
+        training. A set of one document is worth its stored feedback in each case.
 
     Raises ValueError for an unknown choice, a number out of its range, or choices that do not go together.
     """
@@ -65,12 +68,12 @@ class RopgRl:
     kl: float = 0.0
     advantage_floor: float | None = None
     set_size: int = 1
-    set_reward: SetReward = "max"
+    set_reward: SetReward | Literal["llm"] = "max"
 
     def __post_init__(self) -> None:
         check_choice("ropg_rl", "estimator", self.estimator, get_args(Estimator))
         check_choice("ropg_rl", "baseline", self.baseline, get_args(Baseline))
-        check_choice("ropg_rl", "set_reward", self.set_reward, get_args(SetReward))
+        check_choice("ropg_rl", "set_reward", self.set_reward, _SET_REWARDS)
         check_positive("ropg_rl", "temperature", self.temperature)
         check_positive("ropg_rl", "advantage_floor", self.advantage_floor, optional=True)
         check_coefficient("ropg_rl", "entropy", self.entropy)
@@ -88,6 +91,16 @@ class RopgRl:
                 f"ropg_rl: baseline={self.baseline} is worth a single document; for sets set "
                 "baseline=initial or leave_one_out"
             )
+        if self.asks_sets and self.advantage_floor is not None:
+            raise ValueError(
+                "ropg_rl: advantage_floor divides by the spread of the documents' own rewards, which says nothing "
+                "of what the LLM makes of sets; leave it at null with set_reward=llm"
+            )
+
+    @property
+    def asks_sets(self) -> bool:
+        """Whether batches have to come with ``set_rewards``."""
+        return self.set_reward == "llm" and self.set_size > 1
 
     def __call__(self, batch: ScoreBatch) -> tuple[Tensor, dict[str, float]]:
         """Return the loss, the expected reward of the policy on this batch, and what was added."""
@@ -95,8 +108,11 @@ class RopgRl:
         expected = expected_reward(log_probs, batch.rewards, batch.mask)  # (B,)
         live = batch.mask.any(dim=-1).sum().clamp(min=1)
         logs = {"expected_reward": float(expected.sum() / live)}
-        many = self.set_size > 1
-        loss = self._of_sets(batch, log_probs) if many else self._of_documents(batch, expected)
+        if self.set_size > 1:
+            loss, more = self._of_sets(batch, log_probs)
+            logs |= more
+        else:
+            loss = self._of_documents(batch, expected)
         if self.entropy:
             entropy = policy_entropy(batch.scores, batch.mask, self.temperature)
             loss = loss - self.entropy * entropy
@@ -134,15 +150,33 @@ class RopgRl:
             self.samples,
         )
 
-    def _of_sets(self, batch: ScoreBatch, log_probs: Tensor) -> Tensor:
-        """Trajectories of ``set_size`` documents."""
-        mask, how = batch.mask, self.set_reward
+    def _of_sets(self, batch: ScoreBatch, log_probs: Tensor) -> tuple[Tensor, dict[str, float]]:
+        """Trajectories of ``set_size`` documents: the loss, and what the LLM said where it was asked."""
+        mask, logs = batch.mask, {}
         sets = sample_sets(log_probs, mask, self.set_size, self.samples, batch.generator)  # (B, S, k)
-        rewards = set_rewards(batch.rewards, sets, mask, how)  # (B, S)
-        first = set_rewards(batch.rewards, first_set(batch.ranks, mask, self.set_size), mask, how)  # (B, 1)
+        if self.baseline == "initial":
+            sets = torch.cat([sets, first_set(batch.ranks, mask, self.set_size)], dim=1)  # (B, S + 1, k)
+        if self.set_reward == "llm":
+            rewards = self._asked(batch, sets)  # (B, S + 1)
+        else:
+            rewards = set_rewards(batch.rewards, sets, mask, self.set_reward)
+        sets, rewards, first = sets[:, : self.samples], rewards[:, : self.samples], rewards[:, self.samples :]
+        if self.asks_sets:
+            live = mask.any(dim=-1)
+            logs["set_reward"] = float(rewards[live].mean()) if live.any() else 0.0
         if self.advantage_floor is not None:
             scale = advantage_scale(batch.rewards, mask, self.advantage_floor).unsqueeze(-1)  # (B, 1)
             rewards, first = rewards / scale, first / scale
         baseline: Tensor | Literal["leave_one_out"]
         baseline = "leave_one_out" if self.baseline == "leave_one_out" else first.squeeze(-1)
-        return set_policy_gradient_loss(batch.scores / self.temperature, sets, rewards, baseline, mask)
+        loss = set_policy_gradient_loss(batch.scores / self.temperature, sets, rewards, baseline, mask)
+        return loss, logs
+
+    def _asked(self, batch: ScoreBatch, sets: Tensor) -> Tensor:
+        """The LLM's rewards of the sets. (B, S, k) -> (B, S)"""
+        if batch.set_rewards is None:
+            raise ValueError(
+                "ropg_rl: set_reward=llm asks the LLM while training, and nobody is there to ask: give "
+                "ropg.training.train its ask_sets (see ropg.feedback.SetFeedback), or choose another set_reward"
+            )
+        return batch.set_rewards(sets)
