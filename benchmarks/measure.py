@@ -6,13 +6,14 @@ import contextlib
 import gc
 import importlib
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ropg.costs import peak_memory_mib as peak_mib
 
 
 @dataclass(frozen=True)
@@ -157,18 +158,6 @@ def restart_peak() -> float:
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return peak_mib()
-
-
-def peak_mib() -> float:
-    """The largest memory this process has had so far, in MiB.
-
-    Linux's own count rather than ru_maxrss, which in a fresh process begins with what its parent had.
-    """
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def available_mib() -> float:

@@ -72,6 +72,17 @@ class LlmConfig:
 
 
 @dataclass
+class LoraConfig:
+    """Adapters of encoder.train=lora; see :func:`ropg.retrievers.adapters.add_adapters`."""
+
+    rank: int = 8
+    alpha: float = 16.0  # what the adapters compute is multiplied by alpha / rank
+    targets: Any = (
+        None  # names of layers, or all-linear; None: peft's choice, mostly the attention's query and value
+    )
+
+
+@dataclass
 class EncoderConfig:
     """The bi-encoder that ROPG fine-tunes; see :func:`ropg.retrievers.encoder.load_encoder`."""
 
@@ -86,6 +97,8 @@ class EncoderConfig:
     )
     compile: bool = False  # torch.compile while training
     dropout: bool = False  # while training; True brings back the model's own probabilities
+    train: str = "full"  # full | lora (adapters) | query (documents keep the initial encoder's vectors)
+    lora: LoraConfig = field(default_factory=LoraConfig)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import say
+from ropg.costs import cost_line
 from ropg.examples import Example
 from ropg.feedback.queries import ScoredQuery
 from ropg.files import write_json
@@ -24,11 +25,13 @@ def write_summary(
     folder: Path,
     llm_calls: int,
     seconds: float,
+    costs: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Score the held-out candidates with the trained encoder and BM25 and write ``summary.json``.
 
     Before it ``heldout.json``: ``example_ids`` and, in their order, each system's rewards per query, so that runs
     can be compared in pairs without an encoder.
+    ``costs``: of training, from :func:`ropg.costs.training_costs`.
     """
     from ropg.evaluation import heldout_summary
     from ropg.evaluation.summary import heldout_rewards
@@ -59,18 +62,24 @@ def write_summary(
         **heldout_summary(*rows, temperature=temperature),
         "llm_calls": llm_calls,
         "seconds": round(seconds, 1),
+        **costs,
     }
     write_json(folder / "summary.json", summary)
-    for line in summary_lines(summary):
+    for line in (*summary_lines(summary), cost_line(summary)):
         say("heldout", line)
     return summary
 
 
 def dense_scores(encoder: Any, queries: Sequence[ScoredQuery]) -> list[list[float]]:
-    """Dot products of each query with its own candidates."""
-    texts = [text for q in queries for text in (q.query, *q.documents)]
-    vectors = dict(zip(texts, encoder.encode(texts), strict=True))
-    return [[float(vectors[q.query] @ vectors[text]) for text in q.documents] for q in queries]
+    """Dot products of each query with its own candidates; of its tower with theirs where there are two."""
+    if hasattr(encoder, "encode_queries"):
+        asked, read = [q.query for q in queries], [text for q in queries for text in q.documents]
+        of_queries = dict(zip(asked, encoder.encode_queries(asked), strict=True))
+        of_documents = dict(zip(read, encoder.encode_documents(read), strict=True))
+    else:
+        texts = [text for q in queries for text in (q.query, *q.documents)]
+        of_queries = of_documents = dict(zip(texts, encoder.encode(texts), strict=True))
+    return [[float(of_queries[q.query] @ of_documents[text]) for text in q.documents] for q in queries]
 
 
 def bm25_order(bm25: Any, examples: Sequence[Example], queries: Sequence[ScoredQuery]) -> list[list[float]]:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from ropg import build, processes, tables
+from ropg import build, encoder_training, processes, tables
 from ropg.asking import asks_sets, check_asking, set_feedback
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
+from ropg.costs import training_costs
 from ropg.examples import Example
 from ropg.feedback.owners import Owners
 from ropg.feedback.queries import ScoredQuery, join
@@ -32,7 +33,7 @@ from ropg.files import write_json
 from ropg.heldout import write_summary
 from ropg.llms import LLMS
 from ropg.retrievers.provenance_filter import known_provenances
-from ropg.runs import open_run, read_json, run_folder
+from ropg.runs import open_run, read_json, run_folder, way_of_training
 from ropg.splits import load_splits
 
 STAGES = ("rank", "feedback", "train", "all")
@@ -52,7 +53,9 @@ class Workbench:
 def prepare(config: Config, splits: dict[str, Sequence[Example]]) -> Workbench:
     """Build what the stages need; the LLM's weights stay unloaded until a prompt is missing in the store."""
     task = build.build_task(config)
-    return Workbench(config, task, build.build_llm(config, task), build.build_encoder(config), splits)
+    llm, encoder = build.build_llm(config, task), build.build_encoder(config)
+    encoder_training.check_encoder(config, encoder)
+    return Workbench(config, task, llm, encoder, splits)
 
 
 def check(config: Config) -> None:
@@ -68,6 +71,7 @@ def check(config: Config) -> None:
             raise Refused("candidates.provenance=[] leaves no document; name own, neighbor, or leave it out")
     if config.feedback.eval not in get_args(Eval):
         raise Refused(f"feedback.eval={config.feedback.eval}: it is {' or '.join(get_args(Eval))}")
+    encoder_training.check(config)
     check_asking(config)
     build.build_settings(config)
     build.build_task(config)
@@ -112,7 +116,7 @@ def train(config: Config) -> Path:
         queries, llm_calls = collect(bench, folder)
         if config.stage in ("rank", "feedback"):
             return folder
-        fit(bench, queries, folder)
+        result = fit(bench, queries, folder)
         if asks_sets(config):
             llm_calls = counting_store(config, folder).all_calls()
         if processes.is_main():
@@ -125,6 +129,7 @@ def train(config: Config) -> Path:
                 folder,
                 llm_calls,
                 time.monotonic() - started,
+                training_costs(bench.encoder.module, result.seconds),
             )
         processes.wait()
     say("done", f"{folder}")
@@ -228,16 +233,24 @@ class CountingStore(GenerationStore):
 
 
 def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -> Any:
-    """Fine-tune the encoder on the queries' rewards; the best weights by dev expected reward are kept."""
+    """Fine-tune the encoder on the queries' rewards; the best weights by dev expected reward are kept.
+
+    ``bench.encoder`` becomes the trained one: the initial encoder, with adapters, or as one of two towers.
+    """
     from ropg.training import bi_encoder_scorer
 
-    config, encoder = bench.config, bench.encoder
+    config = bench.config
     if not queries["train"] or not queries["dev"]:
         raise Refused(
             "no training or no dev query has feedback: profiles need two documents and golds; see the counts above"
         )
+    encoder = bench.encoder = encoder_training.trainable(config, bench.encoder)
     encoder.train_mode(config.encoder.dropout)
-    identity = {"encoder": encoder.fingerprint, "max_length": config.encoder.max_length}
+    identity = {
+        "encoder": encoder.fingerprint,
+        "max_length": config.encoder.max_length,
+        **way_of_training(config.encoder),
+    }
     store = counting_store(config, folder)
     train = (bench.splits["train"], queries["train"])
     with set_feedback(config, *train, bench.task, bench.llm, store) as ask_sets:
@@ -245,7 +258,7 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
             config,
             folder,
             encoder.module,
-            bi_encoder_scorer(encoder),
+            bi_encoder_scorer(encoder, [*queries["train"], *queries["dev"]]),
             queries,
             encoder.save,
             identity if ask_sets is None else {**identity, "sets": ask_sets.identity},

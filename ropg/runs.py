@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ropg import processes
-from ropg.configuration import Config, DataConfig, LlmConfig
+from ropg.configuration import Config, DataConfig, EncoderConfig, LlmConfig
 from ropg.console import say
 from ropg.differences import differences
 from ropg.files import write_text
@@ -97,8 +97,21 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
         if part == "retrievers":
             asked = _restricted_ones(config)  # others decide nothing
             value = {k: v for k, v in value.items() if "of" not in (v or {}) or k in asked}
+        if part == "encoder":
+            ways = ("train", "lora")
+            value = {k: v for k, v in value.items() if k not in ways} | way_of_training(config.encoder)
         found[part] = value
     return found
+
+
+def way_of_training(encoder: EncoderConfig) -> dict[str, Any]:
+    """The keys that say what of the encoder is trained; none for all of it, so that runs of before keep their folders.
+
+    >>> way_of_training(EncoderConfig()), way_of_training(EncoderConfig(train="query"))
+    ({}, {'train': 'query'})
+    """
+    found: dict[str, Any] = {} if encoder.train == "full" else {"train": encoder.train}
+    return found | ({"lora": dataclasses.asdict(encoder.lora)} if encoder.train == "lora" else {})
 
 
 def _restricted_ones(config: Config) -> set[str]:

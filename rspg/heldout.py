@@ -11,6 +11,7 @@ import numpy as np
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import say
+from ropg.costs import cost_line
 from ropg.files import write_json
 from rspg.choice import best_fixed, successes
 from rspg.pool import PoolTable
@@ -52,8 +53,12 @@ def write_summary(
     folder: Path,
     llm_calls: int,
     seconds: float,
+    costs: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Choose for every held-out example and write ``summary.json``."""
+    """Choose for every held-out example and write ``summary.json``.
+
+    ``costs``: of training, from :func:`ropg.costs.training_costs`.
+    """
     dev = tables["dev"]
     dev_rewards = dict(zip(dev.names, dev.rewards[dev.scored].mean(axis=0).tolist(), strict=True))
     name = config.method.name
@@ -84,9 +89,10 @@ def write_summary(
         },
         "llm_calls": llm_calls,
         "seconds": round(seconds, 1),
+        **costs,
     }
     write_json(folder / "summary.json", summary)
-    for line in summary_lines(summary):
+    for line in (*summary_lines(summary), cost_line(summary)):
         say("heldout", line)
     return summary
 

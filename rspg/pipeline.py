@@ -19,6 +19,7 @@ from ropg import build, processes
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
+from ropg.costs import training_costs
 from ropg.examples import Example
 from ropg.files import write_json
 from ropg.pipeline import CountingStore, is_finished, learn, same_data
@@ -61,9 +62,10 @@ def train(config: Config) -> Path:
         del members  # their encoders make room for the selector
         if config.stage in ("rank", "feedback"):
             return folder
-        fit(config, task, scorer, tables, folder)
+        result = fit(config, task, scorer, tables, folder)
         if processes.is_main():
-            write_summary(config, task, scorer, tables, folder, llm_calls, time.monotonic() - started)
+            costs = training_costs(scorer.module, result.seconds)
+            write_summary(config, task, scorer, tables, folder, llm_calls, time.monotonic() - started, costs)
         processes.wait()
     say("done", f"{folder}")
     return folder

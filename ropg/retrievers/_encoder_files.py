@@ -8,6 +8,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,45 @@ _POOLING_KEYS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
+
+#: In the folder of an encoder that is for queries only: which encoder the documents' vectors are of.
+DOCUMENTS = "ropg.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTower:
+    """The encoder of the documents: its name for ``load_encoder``, and the fingerprint of its weights."""
+
+    model: str
+    fingerprint: str
+
+
+def read_document_tower(folder: Path) -> DocumentTower | None:
+    """What :data:`DOCUMENTS` in an encoder's folder says; None for an encoder of queries and documents alike.
+
+    Raises ValueError for a damaged file.
+    """
+    path = folder / DOCUMENTS
+    try:
+        content = _read(path)
+        return (
+            None if content is None else DocumentTower(**{k: str(v) for k, v in content["documents"].items()})
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is damaged ({error}); it names the encoder of the documents, without which this one ranks "
+            "wrongly; train again"
+        ) from error
+
+
+def write_document_tower(folder: Path, tower: DocumentTower) -> None:
+    """Say in an encoder's folder whose vectors the documents have."""
+    _write(folder / DOCUMENTS, {"documents": asdict(tower)})
+
+
+def lasting_name(model: str) -> str:
+    """An encoder's name that means the same from any working directory: folders by their whole path."""
+    return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
 def load_transformer(

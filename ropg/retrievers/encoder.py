@@ -22,11 +22,14 @@ from ropg.models import default_device, fingerprint, quiet_transformers, resolve
 from ropg.recompute import Recompute, check_recompute, recomputed
 from ropg.retrievers import _encoder_files as files
 from ropg.retrievers._progress import progress_bar
+from ropg.retrievers.adapters import merged
 from ropg.text import well_formed
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
+
+    from ropg.retrievers.two_towers import TwoTowerEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -134,19 +137,22 @@ class Encoder:
         self._set_dropout(dropout)
         self.module.train()
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, documents: files.DocumentTower | None = None) -> None:
         """Write weights (safetensors), configuration and tokenizer, replacing ``folder`` in one go.
 
         AutoModel.from_pretrained and SentenceTransformer load the folder; the latter pools and cuts as
-        training did. In a distributed run only the main process may call this. Raises FileExistsError
-        where the folder holds something other than a model.
+        training did. Adapters are written as part of the weights, and stay apart here. ``documents``: the encoder
+        of the documents where this one is for queries only. In a distributed run only the main process may call
+        this. Raises FileExistsError where the folder holds something other than a model.
         """
         with files.replaced_folder(Path(folder)) as new, quiet_transformers():
-            self._bare_module().save_pretrained(new)
+            merged(self._bare_module()).save_pretrained(new)
             self.tokenizer.save_pretrained(new)
             files.write_sentence_transformer_files(
                 new, dimension=self.dimension, max_length=self.max_length, pooling=self.pooling
             )
+            if documents is not None:
+                files.write_document_tower(new, documents)
 
     def _embed(self, texts: Sequence[str], progress: bool) -> torch.Tensor:
         import torch
@@ -231,8 +237,8 @@ def load_encoder(
     attention: str = "auto",
     gradient_checkpointing: bool = False,
     compile: bool = False,
-) -> Encoder:
-    """Load any encoder that AutoModel knows.
+) -> Encoder | TwoTowerEncoder:
+    """Load any encoder that AutoModel knows; both towers where a run trained that of the queries alone.
 
     Parameters
     ----------
@@ -250,7 +256,7 @@ def load_encoder(
     Raises
     ------
     FileNotFoundError: nothing of that name can be loaded; the message says what to do.
-    ValueError: an encoder-decoder, weights that lack parameters, or a wrong option.
+    ValueError: an encoder-decoder, weights that lack parameters, a wrong option, or a document tower that has changed.
     """
     import torch
 
@@ -261,8 +267,9 @@ def load_encoder(
         )
     check_attention(attention, device=default_device, dtype="float32")
     found = Path(resolve_model(model))
-    weights = model
+    tower, weights = None, model
     if found.is_dir():
+        tower = files.read_document_tower(found)
         files.warn_of_other_pooling(model, found, pooling)
         weights = str(files.transformer_folder(found))
     module, tokenizer = files.load_transformer(model, weights, local=found.is_dir(), attention=attention)
@@ -272,7 +279,7 @@ def load_encoder(
             raise ValueError("dtype must name a torch type, such as float32 or bfloat16")
     module.to(device=device or default_device(), dtype=dtype or torch.float32)
     revision = getattr(module.config, "_commit_hash", None)
-    return Encoder(
+    encoder = Encoder(
         module,
         tokenizer,
         max_length=max_length,
@@ -282,6 +289,21 @@ def load_encoder(
         gradient_checkpointing=gradient_checkpointing,
         compile=compile,
         fingerprint=fingerprint(weights) or (f"{model}@{revision}" if revision else model),
+    )
+    if tower is None:
+        return encoder
+    from ropg.retrievers.two_towers import load_documents
+
+    return load_documents(
+        found,
+        encoder,
+        tower,
+        max_length=max_length,
+        pooling=pooling,
+        device=device,
+        dtype=dtype,
+        batch_tokens=batch_tokens,
+        attention=attention,
     )
 
 

@@ -2,13 +2,14 @@
 
     checkpoints/
         step-000123/            written under another name, synced to disk, then renamed
-            model.safetensors   the module's state
+            model.safetensors   the module's state, without frozen parameters
             optimizer.safetensors
             state.json          progress, the run's fingerprint, size and SHA-256 of the other two
         best/model.safetensors  weights of the best evaluation so far, replaced in one rename
 
 A process killed at any instant leaves complete checkpoints, and at most a temporary folder that the next
-save removes.
+save removes. A parameter that is not trained (``requires_grad`` False: under LoRA, the encoder's own) is not written:
+the resumed run's module has it, and the run's fingerprint says that it is the same.
 """
 
 from __future__ import annotations
@@ -104,11 +105,17 @@ def load_checkpoint(path: Path, module: nn.Module, optimizer: Optimizer) -> None
 
 
 def save_module(module: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a module's state to ``path`` in one rename; tensors shared under several names once."""
+    """Write a module's state to ``path`` in one rename: parameters that are trained, and all buffers.
+
+    Tensors that are shared under several names are written once.
+    """
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
+    frozen = _frozen(module)
     for name, tensor in module.state_dict().items():
+        if name in frozen:
+            continue
         if not isinstance(tensor, Tensor):
             raise TypeError(f"the module's state {name!r} is a {type(tensor).__name__}, not a tensor")
         key = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
@@ -125,13 +132,17 @@ def save_module(module: nn.Module, path: Path, metadata: Mapping[str, str] | Non
 
 
 def load_module(module: nn.Module, path: Path) -> dict[str, str]:
-    """Put back what :func:`save_module` wrote; return the metadata."""
+    """Put back what :func:`save_module` wrote; return the metadata.
+
+    Raises RuntimeError where the module has other tensors, but for frozen parameters that were not written.
+    """
     with safe_open(path, framework="pt") as file:
         metadata = dict(file.metadata())
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     for name, kept in json.loads(metadata.pop("aliases")).items():
         tensors[name] = tensors[kept]
-    module.load_state_dict(tensors)
+    state = module.state_dict()
+    module.load_state_dict({name: state[name] for name in _frozen(module) if name in state} | tensors)
     return metadata
 
 
@@ -152,6 +163,11 @@ def require_same(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -
             f"{folder} holds checkpoints of a run with other settings or data: {'; '.join(differing)}. "
             "Use another run folder, or remove this one's checkpoints to train anew"
         )
+
+
+def _frozen(module: nn.Module) -> set[str]:
+    """Names of the parameters that are not trained."""
+    return {name for name, p in module.named_parameters(remove_duplicate=False) if not p.requires_grad}
 
 
 def _optimizer_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:

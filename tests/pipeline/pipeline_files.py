@@ -28,6 +28,8 @@ CHAT = (
 LAMP = tuple(range(1, 8))
 POOL = ("none", "recency", "bm25", "initial", "ropg_rl", "ropg_kd")
 SELECTORS = ("rspg_pre", "rspg_post")
+COSTS = ("trainable_parameters", "train_seconds", "peak_memory_mib")  # of training, in summary.json
+MEASURED = ("seconds", "train_seconds", "peak_memory_mib")  # what differs from one try to the next
 # the layouts that a download may have; each task of the tests has another
 LAYOUTS = {
     1: "time/LaMP_1/{split}",

@@ -246,6 +246,7 @@ def test_errors_of_a_run_are_one_message(tmp_path, capsys):
         (["llm.kind=casual"], "did you mean causal"),
         (["llm.model=/no/such/llm"], "/no/such/llm"),
         (["encoder.model=/no/such/encoder"], "/no/such/encoder"),
+        (["encoder.train=loro"], r"encoder\.train=loro: it is full .* lora .* or query"),
         (["data.limit_train=0"], "at least one user"),
         (["+data.on_problem.leek=skip"], "did you mean 'leak'"),
     ],

@@ -115,12 +115,13 @@ def check_equal(killed: Run, undisturbed: Run, kills: int) -> None:
     # a kill between the commit of a batch and its count loses the count, not the batch
     assert calls - BATCH * kills <= found["llm_calls"] <= calls
     for summary in (expected, found):
-        del summary["seconds"], summary["llm_calls"]
+        for name in ("llm_calls", *files.MEASURED):
+            del summary[name]
     assert found == expected
 
 
 def check_kills(
-    tmp_path: Path, overrides: Callable[..., list[str]], kills: int, users: int, epochs: int
+    tmp_path: Path, overrides: Callable[..., list[str]], kills: int, users: int, epochs: int, *more: str
 ) -> None:
     """Kill feedback and training ``kills`` times each, finish, and compare with one run in one piece."""
     root = files.write_lamp(tmp_path / "lamp", 4, {"train": users, "dev": 3, "test": 4}, documents=(5, 6))
@@ -136,6 +137,7 @@ def check_kills(
         "optim.batch_size=1",
         "optim.eval_every=0.5",
         "optim.checkpoint_seconds=0.05",
+        *more,
     ]
     chance = random.Random(kills)
     undisturbed = Run(tmp_path / "undisturbed", overrides, *same)
@@ -206,6 +208,13 @@ def check_selector_kills(
 def test_killed_twice_in_each_stage(tmp_path, overrides):
     """A cluster kills jobs: hours of LLM work and of training go on where they stopped, to the same bytes."""
     check_kills(tmp_path, overrides, kills=2, users=8, epochs=16)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["lora", "query"])
+def test_killed_while_adapters_or_the_query_side_are_trained(tmp_path, overrides, way):
+    """The same for what is not the whole encoder."""
+    check_kills(tmp_path, overrides, 2, 8, 16, f"encoder.train={way}", "optim.lr=1e-2")
 
 
 @pytest.mark.slow

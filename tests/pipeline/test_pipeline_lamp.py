@@ -46,6 +46,7 @@ def check_summary(folder: Path, method: str, task: str) -> None:
     no_nan(summary)
     assert set(summary) == {
         "method", "task", "seed", "n_train", "n_heldout", "heldout", "p_values", "llm_calls", "seconds",
+        *files.COSTS,
     }  # fmt: skip
     assert (summary["method"], summary["task"], summary["seed"]) == (method, task, 0)
     assert (summary["n_train"], summary["n_heldout"]) == (SIZES["train"], SIZES["test"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_files import POOL, SELECTORS
+from pipeline_files import COSTS, POOL, SELECTORS
 
 from ropg import build
 from ropg.feedback.store import GenerationStore
@@ -61,7 +61,7 @@ def test_summary_of_a_selector(house, method):
     found = summary(house.runs[method])
     assert set(found) == {
         "method", "task", "seed", "n_train", "n_heldout", "pool", "heldout", "qpp", "fixed", "dev_rewards",
-        "p_values", "llm_calls", "seconds",
+        "p_values", "llm_calls", "seconds", *COSTS,
     }  # fmt: skip
     assert (found["method"], found["task"], found["seed"]) == (method, "LaMP-4", 0)
     assert (found["n_train"], found["n_heldout"]) == (10, 6)

@@ -60,7 +60,8 @@ def summaries(folder: Path) -> dict[str, dict]:
     """Run name -> its summary, without what depends on who generated first."""
     found = {p.parent.name: json.loads(p.read_text()) for p in (folder / "runs").rglob("summary.json")}
     for summary in found.values():
-        del summary["seconds"], summary["llm_calls"]
+        for name in ("llm_calls", *files.MEASURED):
+            del summary[name]
     return found
 
 
