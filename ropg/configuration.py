@@ -114,6 +114,7 @@ class FeedbackConfig:
     """Eval of a document."""
 
     eval: str = "metric"  # metric | likelihood (the LLM's own probability of y)
+    train_eval: str | None = None  # the same for the training split alone; None: eval
     engine: str = "local"  # local | ray: where the LLM answers, here and in evaluation; it changes no text
     ray: RayConfig = field(default_factory=RayConfig)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from ropg import build, processes, tables
+from ropg import build, processes, tables, training_split
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -66,6 +66,7 @@ def check(config: Config) -> None:
             raise Refused("candidates.provenance=[] leaves no document; name own, neighbor, or leave it out")
     if config.feedback.eval not in get_args(Eval):
         raise Refused(f"feedback.eval={config.feedback.eval}: it is {' or '.join(get_args(Eval))}")
+    training_split.check(config)
     build.build_objective(config)
     build.build_settings(config)
     build.build_task(config)

@@ -47,8 +47,8 @@ _DECIDES_NOTHING = (
     "engine",
     "ray",
 )
-# keys that came later: left out where they are not set, so that runs of before keep their folders
-_DECIDES_IF_SET = ("provenance",)
+# keys that came later: left out where they are at their default, so that runs of before keep their folders
+_DECIDES_IF_SET: dict[str, Any] = {"provenance": None, "train_eval": None}
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (
     "url",
@@ -93,7 +93,7 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
             value = dataclasses.replace(value, options=options)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
-            value = {k: v for k, v in value.items() if v is not None or k not in _DECIDES_IF_SET}
+            value = {k: v for k, v in value.items() if k not in _DECIDES_IF_SET or v != _DECIDES_IF_SET[k]}
         if part == "retrievers":
             asked = _restricted_ones(config)  # others decide nothing
             value = {k: v for k, v in value.items() if "of" not in (v or {}) or k in asked}

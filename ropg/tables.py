@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ropg import build, processes
+from ropg import build, processes, training_split
 from ropg.configuration import Config
 from ropg.console import say
 from ropg.examples import Example
@@ -76,7 +76,8 @@ def feedback_for(
 
     Several processes share the prompts out, and the main one writes the table.
     """
-    identity = feedback_identity(task, candidates, llm, config.feedback.eval)  # type: ignore[arg-type]
+    eval = training_split.eval_of(config, split)
+    identity = feedback_identity(task, candidates, llm, eval)
     path = folder / f"feedback-{split}-{short_hash(identity)}.parquet"
     found = None
     try:
@@ -88,7 +89,7 @@ def feedback_for(
     nowhere_missing = processes.total(int(found is None)) == 0
     if found is not None and nowhere_missing:
         return found, 0
-    table = score_candidates(examples, task, candidates, llm, store, config.feedback.eval)  # type: ignore[arg-type]
+    table = score_candidates(examples, task, candidates, llm, store, eval)
     if processes.is_main():
         table.write(path)
     processes.wait()
