@@ -94,6 +94,8 @@ class CandidatesConfig:
 
     l: Any = 16  # noqa: E741  (the paper's symbol); a number or "all"
     provenance: list[str] | None = None  # own, neighbor: only these documents; None: all
+    # of the training split alone, docs/candidates.md: which retrievers name the l documents, in turns
+    proposers: list[str] = field(default_factory=lambda: ["initial"])
 
 
 @dataclass

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -48,7 +48,7 @@ _DECIDES_NOTHING = (
     "ray",
 )
 # keys that came later: left out where they are at their default, so that runs of before keep their folders
-_DECIDES_IF_SET: dict[str, Any] = {"provenance": None, "train_eval": None}
+_DECIDES_IF_SET: dict[str, Any] = {"provenance": None, "train_eval": None, "proposers": ["initial"]}
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (
     "url",
@@ -94,22 +94,26 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
             value = {k: v for k, v in value.items() if k not in _DECIDES_IF_SET or v != _DECIDES_IF_SET[k]}
+        if part == "candidates" and "proposers" in value:
+            value["proposer_options"] = retriever_options(value["proposers"], config)
         if part == "retrievers":
-            asked = _restricted_ones(config)  # others decide nothing
+            asked = retriever_options(config.selector.pool, config)  # other restricted ones decide nothing
             value = {k: v for k, v in value.items() if "of" not in (v or {}) or k in asked}
         found[part] = value
     return found
 
 
-def _restricted_ones(config: Config) -> set[str]:
-    """The retrievers of the pool, and what they restrict, as far as the configuration has options for them."""
-    found: set[str] = set()
-    names = list(config.selector.pool)
-    while names:
-        name = names.pop()
+def retriever_options(names: Iterable[str], config: Config) -> dict[str, Any]:
+    """The options of these retrievers, of what they restrict, and of the BM25 that rrf fuses, where there are any."""
+    found: dict[str, Any] = {}
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name == "rrf":
+            left.append("bm25")
         if name in config.retrievers and name not in found:
-            found.add(name)
-            names.append((config.retrievers[name] or {}).get("of", name))
+            found[name] = config.retrievers[name]
+            left.append((config.retrievers[name] or {}).get("of", name))
     return found
 
 

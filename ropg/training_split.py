@@ -1,4 +1,4 @@
-"""What the training split alone may have.
+"""What the training split alone may have: rewards of another Eval, and candidates from elsewhere.
 
 dev and held-out are measured the same way whatever the training learns from, so that figures of different
 settings can be compared.
@@ -6,8 +6,10 @@ settings can be compared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import get_args
 
+from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.feedback.scorer import Eval
@@ -19,10 +21,50 @@ def eval_of(config: Config, split: str) -> Eval:
     return own or config.feedback.eval  # type: ignore[return-value]  # both are checked before anything runs
 
 
+def proposers_of(config: Config, split: str) -> Sequence[str]:
+    """Which retrievers name the candidates of a split: ``candidates.proposers`` for train, else the initial one."""
+    return config.candidates.proposers if split == "train" else ("initial",)
+
+
 def check(config: Config) -> None:
-    """Raise Refused, with the key, for what a training split cannot have."""
+    """Raise Refused or ValueError, with the key, for what a training split cannot have."""
     eval = config.feedback.train_eval
     if eval is not None and eval not in get_args(Eval):
         raise Refused(
             f"feedback.train_eval={eval}: it is {' or '.join(get_args(Eval))}, or null for feedback.eval"
         )
+    candidates = config.candidates
+    if candidates.proposers != ["initial"]:
+        _check_proposers(config)
+        _check_applies("proposers", config)
+
+
+def _check_applies(key: str, config: Config) -> None:
+    if config.method.reads is not None:
+        raise Refused(
+            f"candidates.{key} is for retrievers: {config.method.name} learns from what its pool retrieves; "
+            f"leave candidates.{key} out"
+        )
+    if config.candidates.l == "all":
+        raise Refused(
+            f"candidates.l=all makes every document a candidate already; leave candidates.{key} out, or set "
+            "candidates.l to a number"
+        )
+
+
+def _check_proposers(config: Config) -> None:
+    names = config.candidates.proposers
+    if names[:1] != ["initial"]:
+        raise Refused(
+            f"candidates.proposers=[{','.join(names)}]: initial comes first, so that its first document (d_b of "
+            "Eq. 2) is always a candidate"
+        )
+    for number, name in enumerate(names):
+        if name in names[:number] or name == "dense":  # dense is what initial ranks with
+            raise Refused(f"candidates.proposers names {name} twice (initial is dense); once is enough")
+        try:
+            build.takes_encoder(name, config)  # looks it up
+        except ValueError as error:
+            raise Refused(f"candidates.proposers: {error}") from None
+        if build.base_retriever(name, config) == "none":
+            raise Refused(f"candidates.proposers: {name} ranks nothing, so it has nothing to propose")

@@ -9,6 +9,7 @@ import pipeline_files as files
 import pytest
 
 from ropg.cli import Refused, compose
+from ropg.feedback import CandidateTable
 from ropg.pipeline import check, train
 from ropg.runs import decisive, run_folder
 from rspg.pipeline import train as train_any
@@ -75,6 +76,63 @@ def test_a_selector_may_learn_from_likelihoods_too(settings):
     assert records(mixed, "step") != records(plain, "step")
 
 
+# -- several proposers ------------------------------------------------------------------------------
+
+
+def candidates(tmp_path: Path, split: str) -> list[CandidateTable]:
+    found = (tmp_path / "stores" / "tables").rglob(f"candidates-{split}.parquet")
+    return [table for table in map(CandidateTable.read, found) if table.identity["l"] != "all"]
+
+
+def test_candidates_from_several_retrievers(tmp_path, settings):
+    """What the initial encoder ranks low is learned about only where somebody proposes it."""
+    plain = train(compose(*settings()))
+    options = "candidates.proposers=[initial,bm25,recency,random]"
+    mixed = train(compose(*settings("candidates.l=4", options, "stage=feedback")))
+    assert mixed != plain
+    (before,) = [table for table in candidates(tmp_path, "train") if "proposers" not in table.identity]
+    (table,) = [table for table in candidates(tmp_path, "train") if "proposers" in table.identity]
+    assert table.identity["proposers"] == ["initial", "bm25", "recency", "random"]
+    assert table.identity["proposer_options"]["bm25"] == {"variant": "okapi"}
+    rows = table.table.to_pylist()
+    assert {row["source"] for row in rows} == {"initial", "bm25", "recency", "random"}
+    assert max(row["rank"] for row in rows) > 4
+    for example_id in table.example_ids:
+        mine, initial = table.rows(example_id), before.rows(example_id)
+        assert mine.ranks == tuple(sorted(mine.ranks))
+        assert mine.scores == tuple(sorted(mine.scores, reverse=True))
+        first = (mine.document_ids[0], mine.ranks[0], mine.scores[0])
+        assert first == (initial.document_ids[0], 1, initial.scores[0])
+    for split in ("dev", "heldout"):  # measured on the initial top l
+        assert not any("proposers" in table.identity for table in candidates(tmp_path, split))
+
+
+def test_training_on_a_mixture_and_another_seed_of_random(tmp_path, settings, capsys):
+    """Candidates follow the options of who proposes them; the same options are read, not made again."""
+    options = ["candidates.proposers=[initial,random]", "method=ropg_rl"]
+    folder = train(compose(*settings(*options)))
+    assert "from random" in capsys.readouterr().out
+    assert summary(folder)["n_train"] == 6
+    before = tables(tmp_path)
+    assert summary(train(compose(*settings(*options, "seed=3"))))["llm_calls"] == 0
+    assert tables(tmp_path) == before
+    other = train(compose(*settings(*options, "retrievers.random.seed=5", "stage=rank")))
+    assert other != folder
+    mixtures = [table for table in candidates(tmp_path, "train") if "proposers" in table.identity]
+    assert len(mixtures) == 2
+    assert mixtures[0].table != mixtures[1].table
+
+
+def test_a_proposer_that_can_rank_nothing_is_refused_by_name(tmp_path, overrides):
+    """Recency without any date would silently leave its turns to the others."""
+    root = files.write_lamp(tmp_path / "undated", 4, SIZES, dated=False)
+    data = ["experiment=lamp_4_llama", "data.setting=null", f"data.root={root}"]
+    with pytest.raises(
+        Refused, match=r"candidates\.proposers: recency can rank no .*none has a readable date"
+    ):
+        train(compose(*overrides(*data, "candidates.proposers=[initial,bm25,recency]")))
+
+
 # -- what is refused --------------------------------------------------------------------------------
 
 
@@ -82,6 +140,20 @@ def test_a_selector_may_learn_from_likelihoods_too(settings):
     ("arguments", "message"),
     [
         (["feedback.train_eval=likelyhood"], r"feedback\.train_eval=likelyhood: it is metric or likelihood"),
+        (["candidates.proposers=[bm25,initial]"], "initial comes first"),
+        (["candidates.proposers=[]"], "initial comes first"),
+        (["candidates.proposers=[initial,bm52]"], "candidates.proposers: unknown .*did you mean bm25"),
+        (["candidates.proposers=[initial,bm25,bm25]"], "names bm25 twice"),
+        (["candidates.proposers=[initial,dense]"], "names dense twice"),
+        (["candidates.proposers=[initial,none]"], "none ranks nothing"),
+        (
+            ["candidates.proposers=[initial,bm25]", "candidates.l=all"],
+            "candidates.l=all makes every document",
+        ),
+        (
+            ["candidates.proposers=[initial,bm25]", "method=rspg_pre"],
+            "candidates.proposers is for retrievers",
+        ),
     ],
 )
 def test_what_a_training_split_cannot_have_is_refused(arguments, message):
@@ -90,7 +162,7 @@ def test_what_a_training_split_cannot_have_is_refused(arguments, message):
         check(compose(*arguments))
 
 
-NEW = {"feedback.train_eval": ("likelihood", None)}
+NEW = {"feedback.train_eval": ("likelihood", None), "candidates.proposers": ("[initial,bm25]", ["initial"])}
 
 
 @pytest.mark.parametrize("key", NEW)
