@@ -96,6 +96,9 @@ class CandidatesConfig:
     provenance: list[str] | None = None  # own, neighbor: only these documents; None: all
     # of the training split alone, docs/candidates.md: which retrievers name the l documents, in turns
     proposers: list[str] = field(default_factory=lambda: ["initial"])
+    negatives: int = (
+        0  # documents ranked right after the top l that train as ones of the lowest reward, unasked
+    )
 
 
 @dataclass

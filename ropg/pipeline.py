@@ -152,6 +152,9 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
                 "rank",
                 f"{split}: {len(examples)} examples, {len(candidates)} candidates; {counts(candidates.counts)}",
             )
+            ranking = None
+            if split == "train" and training_split.needs_ranking(config):
+                ranking = tables.initial_ranking(config, bench.task, bench.encoder, split, examples)
             if config.stage == "rank":
                 continue
             feedback, made = tables.feedback_for(
@@ -160,6 +163,10 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
             say("feedback", f"{split}: {len(feedback)} rewards, {made} LLM calls; {counts(feedback.counts)}")
             if config.stage != "feedback":
                 queries[split] = join(candidates, feedback, examples, bench.task)
+                if ranking is not None:
+                    queries[split] = training_split.add_negatives(
+                        config, bench.task, examples, queries[split], ranking
+                    )
     return queries, store.all_calls()
 
 

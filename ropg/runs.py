@@ -48,7 +48,12 @@ _DECIDES_NOTHING = (
     "ray",
 )
 # keys that came later: left out where they are at their default, so that runs of before keep their folders
-_DECIDES_IF_SET: dict[str, Any] = {"provenance": None, "train_eval": None, "proposers": ["initial"]}
+_DECIDES_IF_SET: dict[str, Any] = {
+    "provenance": None,
+    "train_eval": None,
+    "proposers": ["initial"],
+    "negatives": 0,
+}
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (
     "url",

@@ -7,11 +7,16 @@ settings can be compared.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from ropg import build
 from ropg.cli import Refused
 from ropg.configuration import Config
+from ropg.console import say
+from ropg.examples import Example
+from ropg.feedback.candidates import CandidateTable
+from ropg.feedback.negatives import with_negatives
+from ropg.feedback.queries import ScoredQuery
 from ropg.feedback.scorer import Eval
 
 
@@ -26,6 +31,33 @@ def proposers_of(config: Config, split: str) -> Sequence[str]:
     return config.candidates.proposers if split == "train" else ("initial",)
 
 
+def needs_ranking(config: Config) -> bool:
+    """Whether the training split needs whole profiles as the initial retriever ranks them."""
+    return config.candidates.negatives > 0
+
+
+def add_negatives(
+    config: Config,
+    task: Any,
+    examples: Sequence[Example],
+    queries: list[ScoredQuery],
+    ranking: CandidateTable,
+) -> list[ScoredQuery]:
+    """The queries with ``candidates.negatives`` documents from outside the top l each, which are counted and said."""
+    number = config.candidates.negatives
+    if not number:
+        return queries
+    grown = with_negatives(queries, ranking, config.candidates.l, number, examples, task)
+    sizes = [len(q.document_ids) - len(before.document_ids) for q, before in zip(grown, queries, strict=True)]
+    short = sum(size < number for size in sizes)
+    say(
+        "train",
+        f"{sum(sizes)} negatives, taken to be worth their query's lowest reward, without an LLM call"
+        + (f"; {short} of {len(grown)} profiles have fewer than {number}" if short else ""),
+    )
+    return grown
+
+
 def check(config: Config) -> None:
     """Raise Refused or ValueError, with the key, for what a training split cannot have."""
     eval = config.feedback.train_eval
@@ -37,6 +69,10 @@ def check(config: Config) -> None:
     if candidates.proposers != ["initial"]:
         _check_proposers(config)
         _check_applies("proposers", config)
+    if candidates.negatives:
+        if candidates.negatives < 0:
+            raise Refused(f"candidates.negatives={candidates.negatives}: it is a number of documents, from 0")
+        _check_applies("negatives", config)
 
 
 def _check_applies(key: str, config: Config) -> None:

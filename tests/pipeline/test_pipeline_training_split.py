@@ -8,6 +8,7 @@ from pathlib import Path
 import pipeline_files as files
 import pytest
 
+from ropg import pipeline
 from ropg.cli import Refused, compose
 from ropg.feedback import CandidateTable
 from ropg.pipeline import check, train
@@ -133,6 +134,42 @@ def test_a_proposer_that_can_rank_nothing_is_refused_by_name(tmp_path, overrides
         train(compose(*overrides(*data, "candidates.proposers=[initial,bm25,recency]")))
 
 
+# -- hard negatives ---------------------------------------------------------------------------------
+
+
+def test_negatives_train_without_llm_calls_and_are_counted(tmp_path, settings, capsys, monkeypatch):
+    """They cost no feedback, and only the training rows have them."""
+    train(compose(*settings()))
+    seen = {}
+
+    def keep(config, folder, module, score_rows, rows, *rest):
+        seen.update(rows)
+        return learn(config, folder, module, score_rows, rows, *rest)
+
+    learn = pipeline.learn
+    monkeypatch.setattr(pipeline, "learn", keep)
+    capsys.readouterr()
+    folder = train(compose(*settings("candidates.negatives=4")))
+    documents = {
+        q["id"]: len(q["profile"])
+        for q in json.loads(files.lamp_files(tmp_path / "lamp", 4, "train")[0].read_text())
+    }
+    expected = {key: min(3 + 4, size) for key, size in documents.items()}
+    assert {q.example_id: len(q.rewards) for q in seen["train"]} == expected
+    assert {len(q.rewards) for q in seen["dev"]} == {3}
+    for query in seen["train"]:
+        assert query.ranks == tuple(range(1, len(query.ranks) + 1))
+        assert query.initial_scores == tuple(sorted(query.initial_scores, reverse=True))
+        assert set(query.rewards[3:]) == {min(query.rewards[:3])}
+        assert query.baseline == query.rewards[0]
+    assert summary(folder)["llm_calls"] == 0  # all that has feedback had it
+    short = sum(size < 7 for size in documents.values())
+    assert 0 < short < 6
+    printed = capsys.readouterr().out
+    assert f"{sum(expected.values()) - 18} negatives" in printed
+    assert f"{short} of 6 profiles have fewer than 4" in printed
+
+
 # -- what is refused --------------------------------------------------------------------------------
 
 
@@ -140,6 +177,9 @@ def test_a_proposer_that_can_rank_nothing_is_refused_by_name(tmp_path, overrides
     ("arguments", "message"),
     [
         (["feedback.train_eval=likelyhood"], r"feedback\.train_eval=likelyhood: it is metric or likelihood"),
+        (["candidates.negatives=-1"], "candidates.negatives=-1: it is a number of documents"),
+        (["candidates.negatives=2", "candidates.l=all"], "leave candidates.negatives out"),
+        (["candidates.negatives=2", "method=rspg_pre"], "candidates.negatives is for retrievers"),
         (["candidates.proposers=[bm25,initial]"], "initial comes first"),
         (["candidates.proposers=[]"], "initial comes first"),
         (["candidates.proposers=[initial,bm52]"], "candidates.proposers: unknown .*did you mean bm25"),
@@ -162,7 +202,11 @@ def test_what_a_training_split_cannot_have_is_refused(arguments, message):
         check(compose(*arguments))
 
 
-NEW = {"feedback.train_eval": ("likelihood", None), "candidates.proposers": ("[initial,bm25]", ["initial"])}
+NEW = {
+    "feedback.train_eval": ("likelihood", None),
+    "candidates.proposers": ("[initial,bm25]", ["initial"]),
+    "candidates.negatives": (3, 0),
+}
 
 
 @pytest.mark.parametrize("key", NEW)
