@@ -30,6 +30,11 @@ def check_asking(config: Config) -> None:
             "method.options.set_reward=llm asks about sets of documents, and a selector chooses retrievers; choose "
             "another set_reward"
         )
+    if config.candidates.negatives:
+        raise Refused(
+            "method.options.set_reward=llm asks what the LLM does with a set, and candidates.negatives are documents "
+            "that it is not asked about; leave one of the two out"
+        )
     if processes.count() > 1:
         raise Refused(
             "method.options.set_reward=llm asks the LLM in every step for what the step has drawn, in one process; "

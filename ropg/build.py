@@ -88,7 +88,7 @@ def build_llm(config: Config, task: Any) -> Any:
                 "llm.chat_template, llm.dtype and llm.attention are for an LLM in this process; a server decides its "
                 "numeric type itself, and llm.options.api=chat makes it use its chat template"
             )
-        if config.feedback.eval == "likelihood":
+        if "likelihood" in (config.feedback.eval, config.feedback.train_eval):
             raise Refused(LIKELIHOOD_REFUSED)
         here = {}
     options: dict[str, Any] = dict(

@@ -107,6 +107,11 @@ class CandidatesConfig:
 
     l: Any = 16  # noqa: E741  (the paper's symbol); a number or "all"
     provenance: list[str] | None = None  # own, neighbor: only these documents; None: all
+    # of the training split alone, docs/candidates.md: which retrievers name the l documents, in turns
+    proposers: list[str] = field(default_factory=lambda: ["initial"])
+    negatives: int = (
+        0  # documents ranked right after the top l that train as ones of the lowest reward, unasked
+    )
 
 
 @dataclass
@@ -127,6 +132,7 @@ class FeedbackConfig:
     """Eval of a document."""
 
     eval: str = "metric"  # metric | likelihood (the LLM's own probability of y)
+    train_eval: str | None = None  # the same for the training split alone; None: eval
     engine: str = "local"  # local | ray: where the LLM answers, here and in evaluation; it changes no text
     ray: RayConfig = field(default_factory=RayConfig)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from ropg import build, encoder_training, processes, tables
+from ropg import build, encoder_training, processes, tables, training_split
 from ropg.asking import asks_sets, check_asking, set_feedback
 from ropg.cli import Refused
 from ropg.configuration import Config
@@ -71,6 +71,7 @@ def check(config: Config) -> None:
             raise Refused("candidates.provenance=[] leaves no document; name own, neighbor, or leave it out")
     if config.feedback.eval not in get_args(Eval):
         raise Refused(f"feedback.eval={config.feedback.eval}: it is {' or '.join(get_args(Eval))}")
+    training_split.check(config)
     encoder_training.check(config)
     check_asking(config)
     build.build_settings(config)
@@ -160,6 +161,9 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
                 "rank",
                 f"{split}: {len(examples)} examples, {len(candidates)} candidates; {counts(candidates.counts)}",
             )
+            ranking = None
+            if split == "train" and training_split.needs_ranking(config):
+                ranking = tables.initial_ranking(config, bench.task, bench.encoder, split, examples)
             if config.stage == "rank":
                 continue
             feedback, made = tables.feedback_for(
@@ -168,6 +172,10 @@ def collect(bench: Workbench, folder: Path) -> tuple[dict[str, list[ScoredQuery]
             say("feedback", f"{split}: {len(feedback)} rewards, {made} LLM calls; {counts(feedback.counts)}")
             if config.stage != "feedback":
                 queries[split] = join(candidates, feedback, examples, bench.task)
+                if ranking is not None:
+                    queries[split] = training_split.add_negatives(
+                        config, bench.task, examples, queries[split], ranking
+                    )
     return queries, store.all_calls()
 
 

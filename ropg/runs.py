@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -47,8 +47,14 @@ _DECIDES_NOTHING = (
     "engine",
     "ray",
 )
-# keys that came later: left out where they are not set, so that runs of before keep their folders
-_DECIDES_IF_SET = ("provenance", "patience")
+# keys that came later: left out where they are at their default, so that runs of before keep their folders
+_DECIDES_IF_SET: dict[str, Any] = {
+    "provenance": None,
+    "patience": None,
+    "train_eval": None,
+    "proposers": ["initial"],
+    "negatives": 0,
+}
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (
     "url",
@@ -93,9 +99,11 @@ def decisive(config: Config, parts: tuple[str, ...] = DECIDES) -> dict[str, Any]
             value = dataclasses.replace(value, options=options)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {k: v for k, v in dataclasses.asdict(value).items() if k not in _DECIDES_NOTHING}
-            value = {k: v for k, v in value.items() if v is not None or k not in _DECIDES_IF_SET}
+            value = {k: v for k, v in value.items() if k not in _DECIDES_IF_SET or v != _DECIDES_IF_SET[k]}
+        if part == "candidates" and "proposers" in value:
+            value["proposer_options"] = retriever_options(value["proposers"], config)
         if part == "retrievers":
-            asked = _restricted_ones(config)  # others decide nothing
+            asked = retriever_options(config.selector.pool, config)  # other restricted ones decide nothing
             value = {k: v for k, v in value.items() if "of" not in (v or {}) or k in asked}
         if part == "encoder":
             ways = ("train", "lora")
@@ -114,15 +122,17 @@ def way_of_training(encoder: EncoderConfig) -> dict[str, Any]:
     return found | ({"lora": dataclasses.asdict(encoder.lora)} if encoder.train == "lora" else {})
 
 
-def _restricted_ones(config: Config) -> set[str]:
-    """The retrievers of the pool, and what they restrict, as far as the configuration has options for them."""
-    found: set[str] = set()
-    names = list(config.selector.pool)
-    while names:
-        name = names.pop()
+def retriever_options(names: Iterable[str], config: Config) -> dict[str, Any]:
+    """The options of these retrievers, of what they restrict, and of the BM25 that rrf fuses, where there are any."""
+    found: dict[str, Any] = {}
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name == "rrf":
+            left.append("bm25")
         if name in config.retrievers and name not in found:
-            found.add(name)
-            names.append((config.retrievers[name] or {}).get("of", name))
+            found[name] = config.retrievers[name]
+            left.append((config.retrievers[name] or {}).get("of", name))
     return found
 
 

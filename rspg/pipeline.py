@@ -15,7 +15,7 @@ from typing import Any, get_args
 import numpy as np
 
 import ropg.pipeline
-from ropg import build, processes
+from ropg import build, processes, training_split
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import counts, say
@@ -120,7 +120,7 @@ def collect(
                 llm,
                 store,
                 config.retrieval.k,
-                eval=config.feedback.eval,
+                eval=training_split.eval_of(config, split),
                 description=f"pool, {split}",
             )
             say("pool", f"{split}: {table.llm_calls} LLM calls; {counts(table.counts)}")

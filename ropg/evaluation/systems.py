@@ -83,7 +83,7 @@ class Evaluation:
 
 
 def rank_examples(
-    retriever: Any, task: Any, examples: Sequence[Example], *, must_rank: bool = True
+    retriever: Any, task: Any, examples: Iterable[Example], *, must_rank: bool = True
 ) -> Iterator[list[Ranked]]:
     """The whole ranking of each profile for φ_q(x), one list of Ranked(document, score) per example.
 

@@ -108,7 +108,7 @@ def test_likelihood_and_local_options_are_refused_early():
     """The run would stop after hours of ranking, or a setting would have no effect."""
     from ropg import build
 
-    for more in ("feedback.eval=likelihood", "llm.chat_template=true"):
+    for more in ("feedback.eval=likelihood", "feedback.train_eval=likelihood", "llm.chat_template=true"):
         config = compose("llm=endpoint", "llm.model=m", more)
         with pytest.raises(Refused, match=r"likelihood|api=chat"):
             build.build_llm(config, build.build_task(config))
