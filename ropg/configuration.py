@@ -161,6 +161,9 @@ class OptimConfig:
     mixed_precision: str = "auto"
     eval_every: float = 1.0  # epochs between evaluations on dev
     patience: int | None = None  # evaluations without a better one that end training; null: all epochs
+    choose_by: str = (
+        "expected_reward"  # expected_reward | first_reward: the dev reward that the kept weights have
+    )
     checkpoint_seconds: float = 60.0
 
 

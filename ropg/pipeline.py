@@ -320,6 +320,7 @@ def learn(
         )
     say(
         "train",
-        f"best dev expected reward {result.best_value:.4f} at step {result.best_step} of {result.steps}",
+        f"best dev {config.optim.choose_by.replace('_', ' ')} {result.best_value:.4f} at step {result.best_step} of "
+        f"{result.steps}",
     )
     return result

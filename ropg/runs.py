@@ -51,6 +51,7 @@ _DECIDES_NOTHING = (
 _DECIDES_IF_SET: dict[str, Any] = {
     "provenance": None,
     "patience": None,
+    "choose_by": "expected_reward",
     "train_eval": None,
     "proposers": ["initial"],
     "negatives": 0,

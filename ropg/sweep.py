@@ -58,19 +58,29 @@ def _read_job(path: Path) -> dict[str, Any]:
 
 
 def best_evaluation(run: Path) -> dict[str, Any] | None:
-    """The dev evaluation with the highest expected reward, whose weights a run keeps; None before training."""
+    """The dev evaluation whose weights a run keeps, by its ``optim.choose_by``; None before training."""
     from ropg.evaluation.plots import read_metrics
 
     path = Path(run) / "metrics.jsonl"
-    return (
-        max(read_metrics(path), key=lambda r: r["expected_reward"], default=None) if path.exists() else None
-    )
+    if not path.exists():
+        return None
+    measure = chosen_by(run)
+    return max(read_metrics(path), key=lambda record: record[measure], default=None)
+
+
+def chosen_by(run: Path) -> str:
+    """The dev reward by which a run chooses the weights it keeps; the default where it has no configuration."""
+    from ropg.configuration import OptimConfig
+    from ropg.runs import load_config
+
+    known = (Path(run) / "config.yaml").exists()
+    return load_config(Path(run)).optim.choose_by if known else OptimConfig().choose_by
 
 
 def best_dev_reward(run: Path) -> float | None:
-    """The best expected reward on dev; what a search maximises."""
+    """The best reward on dev, the one that the run chooses by; what a search maximises."""
     found = best_evaluation(run)
-    return None if found is None else float(found["expected_reward"])
+    return None if found is None else float(found[chosen_by(run)])
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:

@@ -73,6 +73,7 @@ def finished(run: Path, overrides: Sequence[str]) -> bool:
 def read_outcome(run: Path) -> Outcome:
     """Read a finished run. Raises RunError, naming the file, for one that is damaged or not finished."""
     from ropg.evaluation.plots import read_metrics
+    from ropg.sweep import chosen_by
 
     summary = read_json(run / "summary.json", _REMEDY)
     path = run / "heldout.json"
@@ -94,7 +95,7 @@ def read_outcome(run: Path) -> Outcome:
         run=run,
         example_ids=ids,
         first_reward=first,
-        dev=max(history, key=lambda record: record["expected_reward"]),
+        dev=max(history, key=lambda record: record[chosen_by(run)]),
         history=history,
         n_train=int(summary.get("n_train", 0)),
         llm_calls=int(summary.get("llm_calls", 0)),

@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 class TrainResult:
     """What a finished run has to tell.
 
-    best_step, best_value: the evaluation with the highest held-out expected reward (the earlier of two
-        equals), whose weights the module now has; step 0 is the module as it came.
+    best_step, best_value: the evaluation with the highest held-out reward, that of ``TrainSettings.choose_by``
+        (the earlier of two equals), whose weights the module now has; step 0 is the module as it came.
     history: the evaluation records, as in metrics.jsonl.
     steps: steps of the run, ``skipped`` among them, in which no row had a candidate.
     planned_steps: steps of all epochs; more than ``steps`` where ``TrainSettings.patience`` ended the run.
@@ -273,7 +273,7 @@ class _Run:
 
     def _patience_is_over(self) -> bool:
         """Whether the last evaluations were too many without a better one; follows from the history alone."""
-        rewards = [record["expected_reward"] for record in self.progress.history]
+        rewards = [record[self.settings.choose_by] for record in self.progress.history]
         return (
             self.settings.patience is not None and evaluations_since_best(rewards) >= self.settings.patience
         )
@@ -283,11 +283,12 @@ class _Run:
         p, patience = self.progress, self.settings.patience
         self._record({"event": "stopped", "step": p.step, "best_step": p.best_step, "patience": patience})
         log.info(
-            "stopped at step %d of %d: %d evaluations since step %d without a better expected reward",
+            "stopped at step %d of %d: %d evaluations since step %d without a better %s",
             p.step,
             self.stepper.total,
             patience,
             p.best_step,
+            self.settings.choose_by.replace("_", " "),
         )
 
     def _evaluate(self) -> None:
@@ -310,8 +311,9 @@ class _Run:
         record |= means
         p.history.append(record)
         self._record(record)
-        if means["expected_reward"] > p.best_value:
-            p.best_step, p.best_value = p.step, means["expected_reward"]
+        value = means[self.settings.choose_by]
+        if value > p.best_value:
+            p.best_step, p.best_value = p.step, value
             if self.processes.is_main:
                 checkpoints.save_module(self.module, self.best_file, {"step": str(p.step)})
 

@@ -7,8 +7,10 @@ from typing import Any
 
 # what changes when a run is saved, but not what it computes
 _BOOKKEEPING = ("checkpoint_every", "checkpoint_seconds", "keep")
-# settings that came later: left out where they are not set, so that runs of before can be resumed
-_IF_SET = ("patience",)
+# settings that came later: left out where they are at their default, so that runs of before can be resumed
+_IF_SET = {"patience": None, "choose_by": "expected_reward"}
+#: What the best weights may be chosen by: Σ π Eval, or Eval of the first-ranked candidate.
+CHOICES = ("expected_reward", "first_reward")
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,11 @@ class TrainSettings:
     seed: decides order and draws.
     mixed_precision: "no", "bf16", or "auto": bf16 on a CUDA device that has it, and nowhere else.
     eval_every: epochs between evaluations, fractions allowed; the last step is always evaluated.
-    patience: evaluations in a row without a better held-out expected reward after which training stops; None
-        takes all steps. The learning rate falls as it would over all epochs.
+    patience: evaluations in a row without a better held-out reward after which training stops; None
+        trains to the last epoch. The learning rate falls as it does without it.
+    choose_by: the held-out reward that the best weights have, and that ``patience`` watches. "expected_reward"
+        varies less, but a policy that gets flatter loses it though its order gets better: so distillation towards
+        a flatter target than the initial policy may keep the initial weights. "first_reward" sees the order alone.
     checkpoint_every: steps between checkpoints; None saves by the clock, every ``checkpoint_seconds``.
         Evaluations save one besides.
     keep: how many of the newest checkpoints stay on disk.
@@ -48,6 +53,7 @@ class TrainSettings:
     mixed_precision: str = "auto"
     eval_every: float = 1.0
     patience: int | None = None
+    choose_by: str = "expected_reward"
     checkpoint_every: int | None = None
     checkpoint_seconds: float = 60.0
     keep: int = 2
@@ -67,6 +73,7 @@ class TrainSettings:
             "mixed_precision": self.mixed_precision in ("no", "bf16", "auto"),
             "eval_every": self.eval_every > 0,
             "patience": self.patience is None or self.patience >= 1,
+            "choose_by": self.choose_by in CHOICES,
             "checkpoint_every": self.checkpoint_every is None or self.checkpoint_every >= 1,
             "checkpoint_seconds": self.checkpoint_seconds >= 0,
             "keep": self.keep >= 1,
@@ -84,4 +91,6 @@ class TrainSettings:
     def identity(self) -> dict[str, Any]:
         """The settings that decide the result: what a resumed run must share with the interrupted one."""
         values = {name: value for name, value in asdict(self).items() if name not in _BOOKKEEPING}
-        return {name: value for name, value in values.items() if value is not None or name not in _IF_SET}
+        return {
+            name: value for name, value in values.items() if name not in _IF_SET or value != _IF_SET[name]
+        }

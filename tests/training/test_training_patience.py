@@ -137,3 +137,22 @@ def test_every_objective_can_be_stopped(tmp_path):
     objective = load_objective("ropg_kd", target_temperature=0.1)
     _, result = run(tmp_path, objective=objective, rows=make_rows(8, 1), lr=5.0, epochs=20, patience=1)
     assert result.steps < result.planned_steps
+
+
+def test_the_first_documents_reward_may_choose(tmp_path, whole):
+    """The kept weights are those of its best evaluation, the first of equal ones, and patience watches it."""
+    _, result = run(tmp_path / "a", **RUN, choose_by="first_reward")
+    assert result.history == whole[1].history
+    rewards = [record["first_reward"] for record in result.history]
+    best = rewards.index(max(rewards))
+    assert result.best_value == max(rewards)
+    assert result.best_step == result.history[best]["step"] != whole[1].best_step
+    _, stopped = run(tmp_path / "b", **RUN, choose_by="first_reward", patience=1)
+    falls = next(i for i in range(1, len(rewards)) if rewards[i] <= max(rewards[:i]))
+    assert stopped.steps == result.history[falls]["step"]
+
+
+def test_nothing_else_chooses():
+    """A mistyped measure would be met after the first evaluation."""
+    with pytest.raises(ValueError, match="choose_by"):
+        TrainSettings(choose_by="entropy")
