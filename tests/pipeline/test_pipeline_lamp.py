@@ -68,7 +68,8 @@ def check_summary(folder: Path, method: str, task: str) -> None:
 def check_run(folder: Path) -> None:
     """What a run folder holds besides: metrics, configuration, checkpoints, no temporary files."""
     assert {path.name for path in folder.iterdir()} == {
-        ".lock", "config.yaml", "data.json", "feedback.json", "metrics.jsonl", "checkpoints", "model", "summary.json",
+        ".lock", "config.yaml", "data.json", "feedback.json", "heldout.json", "metrics.jsonl", "checkpoints",
+        "model", "summary.json",
     }  # fmt: skip
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert {record["event"] for record in records} == {"step", "evaluation"}
