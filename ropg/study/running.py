@@ -40,12 +40,15 @@ class Workshop:
     failed: dict[str, Path] = field(default_factory=dict)
     _finished: set[str] = field(default_factory=set)  # to compose a configuration takes a while
 
-    def train(self, jobs: Sequence[Job], title: str) -> None:
-        """Train what is not finished, ``jobs`` at once. A run that fails is noted, and the others go on."""
+    def train(self, jobs: Sequence[Job], title: str) -> int:
+        """Train what is not finished, ``jobs`` at once; how many that were.
+
+        A run that fails is noted, and the others go on.
+        """
         wanted = [job for job in jobs if not self.is_finished(job)]
         done = len(jobs) - len(wanted)
         if not wanted:
-            return
+            return 0
         bar = tqdm(total=len(jobs), initial=done, desc=title, unit="run")
         with bar, ThreadPoolExecutor(self.jobs) as pool:
             futures = {pool.submit(self._one, job): job for job in wanted}
@@ -59,6 +62,7 @@ class Workshop:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)  # else leaving would start all that are left
                 raise
+        return len(wanted)
 
     def feedback(self, job: Job) -> bool:
         """Make the feedback that all runs on a data set share, before they start; whether it is there now."""

@@ -80,7 +80,7 @@ def conduct(
 
 
 def run_all(shop: Workshop, page: Path) -> None:
-    """Screening, finalists on all seeds, the curve over training queries, the end metric; a page after each."""
+    """Screening, the curve over training queries, finalists on all seeds, the end metric; a page after each."""
     study = shop.study
     ready = []
     for dataset in study.datasets:
@@ -88,19 +88,18 @@ def run_all(shop: Workshop, page: Path) -> None:
         if all(map(shop.is_finished, jobs)) or shop.feedback(jobs[0]):
             ready.append(dataset)
     for dataset in ready:
-        shop.train(study.screening(dataset), f"{dataset.name}: screening")
+        if shop.train(study.screening(dataset), f"{dataset.name}: screening"):
+            write(shop, page)
+    if sum(shop.train(study.curve_jobs(dataset), f"{dataset.name}: training queries") for dataset in ready):
         write(shop, page)
-    for dataset in ready:
-        shop.train(study.curve_jobs(dataset), f"{dataset.name}: training queries")
-    write(shop, page)
     best = finalists(shop)
+    trained = 0
     for dataset in ready:
         named = [v for v in study.variants_of(dataset) if v.name in best]
-        shop.train(
-            [Job(dataset, variant, seed) for variant in named for seed in study.seeds],
-            f"{dataset.name}: seeds",
-        )
-    write(shop, page)
+        jobs = [Job(dataset, variant, seed) for variant in named for seed in study.seeds]
+        trained += shop.train(jobs, f"{dataset.name}: seeds")
+    if trained:
+        write(shop, page)
     for dataset in ready:
         end_metric(shop, dataset, [name for name in best if outcome_of(shop, dataset, name) is not None])
 

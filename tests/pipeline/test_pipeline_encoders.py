@@ -74,6 +74,7 @@ def test_adapters(tmp_path, settings, asked, capsys):
     assert "is finished already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_query_side_alone(tmp_path, settings, asked):
     """Wherever the run's model ranks, a query's trained vector meets the documents' initial ones."""
     from sentence_transformers import SentenceTransformer

@@ -45,6 +45,7 @@ def tables(tmp_path: Path) -> dict[str, bytes]:
 # -- another Eval -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_training_on_likelihoods_while_dev_and_held_out_are_measured_in_eval(tmp_path, settings):
     """Distilling from the LLM's likelihood must not change the measure by which it is compared with other targets."""
     plain = train(compose(*settings()))
@@ -108,6 +109,7 @@ def test_candidates_from_several_retrievers(tmp_path, settings):
         assert not any("proposers" in table.identity for table in candidates(tmp_path, split))
 
 
+@pytest.mark.slow
 def test_training_on_a_mixture_and_another_seed_of_random(tmp_path, settings, capsys):
     """Candidates follow the options of who proposes them; the same options are read, not made again."""
     options = ["candidates.proposers=[initial,random]", "method=ropg_rl"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -68,11 +69,27 @@ def conduct(tmp_path, monkeypatch):
     return run
 
 
-def test_from_nothing_to_the_page(tmp_path, conduct):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A study that was run from nothing: its folder, and the commands that it took."""
+    folder, recorder = tmp_path_factory.mktemp("whole"), Recorder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ropg.study.running.run_command", recorder)
+        failed = conducting.conduct(study_file(folder), runs=folder / "runs", stores=folder / "stores")
+    assert failed == {}
+    return folder, recorder.commands
+
+
+@pytest.fixture
+def done(whole, tmp_path):
+    """A copy of it for a test to change."""
+    shutil.copytree(whole[0] / "runs", tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def test_from_nothing_to_the_page(whole):
     """Feedback first, then every variant, the curve, the finalist's other seed, the end metric; and their figures."""
-    recorder = Recorder()
-    assert conduct(recorder) == {}
-    feedback, *rest = recorder.commands
+    folder, (feedback, *rest) = whole
     assert "stage=feedback" in feedback
     assert sorted(Path(o[9:-1]).name for c in rest for o in c if o.startswith("run.dir=")) == [
         "end",
@@ -81,7 +98,7 @@ def test_from_nothing_to_the_page(tmp_path, conduct):
         "good-seed1",
         "poor-seed0",
     ]
-    page = (tmp_path / "runs" / "study.md").read_text()
+    page = (folder / "runs" / "study.md").read_text()
     assert "1,234" in page  # LLM calls of the shared feedback
     assert "KD \\| sharp" in page  # a label is text
     assert "+0.100" in page  # 0.2 on half of the queries
@@ -89,23 +106,21 @@ def test_from_nothing_to_the_page(tmp_path, conduct):
     assert "± 0.001" in page  # two seeds, 0.001 apart
     for picture in ("differences", "queries", "end", "training-small"):
         assert f"(study/{picture}.svg)" in page
-        assert (tmp_path / "runs" / "study" / f"{picture}.svg").read_text().startswith("<?xml")
+        assert (folder / "runs" / "study" / f"{picture}.svg").read_text().startswith("<?xml")
 
 
-def test_what_is_finished_is_not_run_again(tmp_path, conduct):
+def test_what_is_finished_is_not_run_again(done, conduct):
     """The second call trains nothing and writes the same page."""
-    conduct(Recorder())
-    page = (tmp_path / "runs" / "study.md").read_bytes()
+    page = (done / "study.md").read_bytes()
     again = Recorder()
     assert conduct(again) == {}
     assert again.commands == []
-    assert (tmp_path / "runs" / "study.md").read_bytes() == page
+    assert (done / "study.md").read_bytes() == page
 
 
-def test_a_run_without_its_last_file_is_run_again(tmp_path, conduct):
+def test_a_run_without_its_last_file_is_run_again(done, conduct):
     """A kill between the last two files leaves a run that its own command finishes."""
-    conduct(Recorder())
-    (tmp_path / "runs" / "small" / "poor-seed0" / "summary.json").unlink()
+    (done / "small" / "poor-seed0" / "summary.json").unlink()
     again = Recorder()
     conduct(again)
     assert [c for c in again.commands if "method=ropg_rl" in c and "stage=feedback" not in c]
@@ -143,18 +158,16 @@ def test_without_feedback_nothing_is_trained(tmp_path, conduct):
     assert len(recorder.commands) == 1
 
 
-def test_a_run_with_other_settings_is_refused(tmp_path, conduct):
+def test_a_run_with_other_settings_is_refused(tmp_path, done):
     """Its figures would stand under a name that says something else."""
-    conduct(Recorder())
     changed = STUDY.replace("optim.epochs=1", "optim.epochs=2")
     with pytest.raises(RunError, match=r"other settings.*epochs"):
-        conducting.conduct(study_file(tmp_path, changed), runs=tmp_path / "runs", stores=tmp_path / "stores")
+        conducting.conduct(study_file(tmp_path, changed), runs=done, stores=tmp_path / "stores")
 
 
-def test_damaged_figures_are_named(tmp_path, conduct):
+def test_damaged_figures_are_named(done, conduct):
     """A half-written file is no zero."""
-    conduct(Recorder())
-    (tmp_path / "runs" / "small" / "good-seed0" / "heldout.json").write_text('{"example_ids": [')
+    (done / "small" / "good-seed0" / "heldout.json").write_text('{"example_ids": [')
     with pytest.raises(RunError, match=r"heldout\.json is damaged"):
         conduct(Recorder(), train=False)
 
