@@ -145,7 +145,7 @@ def test_killed_anywhere_it_ends_as_undisturbed(settings, tmp_path, asked, monke
     assert new > 2
     asked.clear()
     generate, write = LocalLLM.generate_batch, MetricsLog.write
-    room, last = singles, ("", 0)
+    room, stop_at = singles, ("", 0)
 
     def generate_batch(self, batch):
         nonlocal room
@@ -156,7 +156,7 @@ def test_killed_anywhere_it_ends_as_undisturbed(settings, tmp_path, asked, monke
 
     def write_record(self, record):
         write(self, record)
-        if (record["event"], record["step"]) == last:
+        if (record["event"], record["step"]) == stop_at:
             raise Stop
 
     monkeypatch.setattr(LocalLLM, "generate_batch", generate_batch)
@@ -170,12 +170,12 @@ def test_killed_anywhere_it_ends_as_undisturbed(settings, tmp_path, asked, monke
         (singles + new, ("refresh", 4)),
         (singles + new, ("step", 6)),
     ]
-    for allowed, last in tries:
-        room = allowed - len(asked)
+    for allowed, after in tries:
+        room, stop_at = allowed - len(asked), after
         with pytest.raises(Stop):
             train(settings("broken", "llm.max_batch_size=1", "optim.checkpoint_seconds=0"))
         assert not list((tmp_path / "broken").rglob("summary.json"))
-    last = ("", 0)
+    stop_at = ("", 0)
     broken = train(settings("broken", "llm.max_batch_size=1", "optim.checkpoint_seconds=0"))
     assert sorted(asked) == everything
     assert texts(tmp_path / "broken") == texts(tmp_path / "whole")

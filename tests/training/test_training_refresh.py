@@ -43,7 +43,7 @@ class TopThree:
             whole = TrainingRow(name, query, pool, (0,) * 8, (0,) * 8, range(1, 9), 0.5)
             with torch.no_grad():
                 scores = bi_encoder_scorer(self.encoder)([whole])[0].tolist()
-            best = sorted(range(8), key=lambda i: -scores[i])[:3]  # noqa: B023
+            best = sorted(range(8), key=lambda i: -scores[i])[:3]
             rewards = [0.2 + 0.6 * ("sun" in pool[i]) + i / 50 for i in best]
             documents = tuple(pool[i] for i in best)
             found.append(TrainingRow(name, query, documents, rewards, (0,) * 3, best, 0.5))
