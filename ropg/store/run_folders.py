@@ -70,7 +70,7 @@ def traces_in_runs(root: Path, user: str, ids: Collection[str]) -> tuple[list[Tr
         rounds = sorted(folder.glob("*-round-*.parquet"))
         if rounds and trained is not False:
             unreachable.append(
-                f"{folder}: {len(rounds)} tables of refreshed candidates may name this user's example and documents; "
+                f"{folder}: {len(rounds)} table(s) of refreshed candidates may name this user's example and documents; "
                 "delete them once the run is finished, nothing reads them then"
             )
         caches[_cache_folder(cache)] = None
