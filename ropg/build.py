@@ -159,7 +159,12 @@ def build_settings(config: Config) -> TrainSettings:
     from ropg.training.settings import TrainSettings
 
     optim = dataclasses.asdict(config.optim)
-    return TrainSettings(**optim, seed=config.seed, temperature=config.method.temperature)
+    return TrainSettings(
+        **optim,
+        seed=config.seed,
+        temperature=config.method.temperature,
+        refresh_every=config.candidates.refresh,
+    )
 
 
 def base_retriever(name: str, config: Config) -> str:

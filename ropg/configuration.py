@@ -112,6 +112,7 @@ class CandidatesConfig:
     negatives: int = (
         0  # documents ranked right after the top l that train as ones of the lowest reward, unasked
     )
+    refresh: int | None = None  # epochs after which the encoder, as it then is, names the l documents anew
 
 
 @dataclass

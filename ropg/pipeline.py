@@ -32,6 +32,7 @@ from ropg.feedback.store import GenerationRecord, GenerationStore
 from ropg.files import write_json
 from ropg.heldout import write_summary
 from ropg.llms import LLMS
+from ropg.refresh import refreshing
 from ropg.retrievers.provenance_filter import known_provenances
 from ropg.runs import open_run, read_json, run_folder, way_of_training
 from ropg.splits import load_splits
@@ -118,7 +119,7 @@ def train(config: Config) -> Path:
         if config.stage in ("rank", "feedback"):
             return folder
         result = fit(bench, queries, folder)
-        if asks_sets(config):
+        if asks_sets(config) or config.candidates.refresh is not None:  # training has asked more
             llm_calls = counting_store(config, folder).all_calls()
         if processes.is_main():
             write_summary(
@@ -252,6 +253,7 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
         raise Refused(
             "no training or no dev query has feedback: profiles need two documents and golds; see the counts above"
         )
+    initial = bench.encoder
     encoder = bench.encoder = encoder_training.trainable(config, bench.encoder)
     encoder.train_mode(config.encoder.dropout)
     identity = {
@@ -261,16 +263,22 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
     }
     store = counting_store(config, folder)
     train = (bench.splits["train"], queries["train"])
-    with set_feedback(config, *train, bench.task, bench.llm, store) as ask_sets:
+    score_rows = bi_encoder_scorer(encoder, [*queries["train"], *queries["dev"]])
+    meet = getattr(score_rows, "meet", None)
+    with (
+        set_feedback(config, *train, bench.task, bench.llm, store) as ask_sets,
+        refreshing(config, *train, bench.task, (initial, encoder), bench.llm, store, folder, meet) as refresh,
+    ):
         return learn(
             config,
             folder,
             encoder.module,
-            bi_encoder_scorer(encoder, [*queries["train"], *queries["dev"]]),
+            score_rows,
             queries,
             encoder.save,
             identity if ask_sets is None else {**identity, "sets": ask_sets.identity},
             ask_sets,
+            refresh,
         )
 
 
@@ -283,6 +291,7 @@ def learn(
     save_model: Callable[[Path], None],
     identity: Mapping[str, Any],
     ask_sets: SetFeedback | None = None,
+    refresh: Any = None,
 ) -> Any:
     """Run the training loop on ``rows["train"]`` and ``rows["dev"]`` as the configuration says, tracked and resumed.
 
@@ -311,6 +320,7 @@ def learn(
             tracker=tracker,
             identity=identity,
             ask_sets=ask_sets,
+            refresh=refresh,
         )
     if result.steps < result.planned_steps:
         say(

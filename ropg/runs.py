@@ -55,6 +55,7 @@ _DECIDES_IF_SET: dict[str, Any] = {
     "train_eval": None,
     "proposers": ["initial"],
     "negatives": 0,
+    "refresh": None,
 }
 # of llm.options: where a served LLM is and how it is asked
 _ADDRESS = (

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from ropg import build
+from ropg.asking import asks_sets
 from ropg.cli import Refused
 from ropg.configuration import Config
 from ropg.console import say
@@ -33,7 +34,7 @@ def proposers_of(config: Config, split: str) -> Sequence[str]:
 
 def needs_ranking(config: Config) -> bool:
     """Whether the training split needs whole profiles as the initial retriever ranks them."""
-    return config.candidates.negatives > 0
+    return config.candidates.negatives > 0 or config.candidates.refresh is not None
 
 
 def add_negatives(
@@ -73,6 +74,8 @@ def check(config: Config) -> None:
         if candidates.negatives < 0:
             raise Refused(f"candidates.negatives={candidates.negatives}: it is a number of documents, from 0")
         _check_applies("negatives", config)
+    if candidates.refresh is not None:
+        _check_refresh(config)
 
 
 def _check_applies(key: str, config: Config) -> None:
@@ -86,6 +89,23 @@ def _check_applies(key: str, config: Config) -> None:
             f"candidates.l=all makes every document a candidate already; leave candidates.{key} out, or set "
             "candidates.l to a number"
         )
+
+
+def _check_refresh(config: Config) -> None:
+    candidates = config.candidates
+    if candidates.refresh is None or candidates.refresh < 1:
+        raise Refused(f"candidates.refresh={candidates.refresh}: it is a number of epochs from 1, or null")
+    _check_applies("refresh", config)
+    for key, others in (
+        ("candidates.proposers", candidates.proposers != ["initial"]),
+        ("candidates.negatives", candidates.negatives),
+        ("method.options.set_reward=llm", asks_sets(config)),
+    ):
+        if others:
+            raise Refused(
+                f"candidates.refresh and {key} do not go together: the encoder in training names a refreshed query's "
+                "candidates, and nobody else; leave one of the two out"
+            )
 
 
 def _check_proposers(config: Config) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ropg.examples import Example
@@ -30,9 +30,15 @@ class ScoredQuery:
 
 
 def join(
-    candidates: CandidateTable, feedback: FeedbackTable, examples: Sequence[Example], task: Task
+    candidates: CandidateTable,
+    feedback: FeedbackTable,
+    examples: Sequence[Example],
+    task: Task,
+    baselines: Mapping[str, float] | None = None,
 ) -> list[ScoredQuery]:
     """Join the two tables with the texts, in candidate order, for the queries that have feedback (a target).
+
+    ``baselines``: example id -> reward of d_b, for candidates among which d_b may be missing.
 
     Raises ValueError, naming the example, where the tables do not belong together or to the examples.
     """
@@ -44,15 +50,22 @@ def join(
             "tables do not belong together: score the candidates again"
         )
     found = examples_by_id(examples, example_ids)
-    return [_join_one(candidates, feedback, examples[found[i]], task) for i in example_ids]
+    return [
+        _join_one(candidates, feedback, examples[found[i]], task, None if baselines is None else baselines[i])
+        for i in example_ids
+    ]
 
 
 def _join_one(
-    candidates: CandidateTable, feedback: FeedbackTable, example: Example, task: Task
+    candidates: CandidateTable,
+    feedback: FeedbackTable,
+    example: Example,
+    task: Task,
+    baseline: float | None,
 ) -> ScoredQuery:
     rows = candidates.rows(example.id)
     rewards = feedback.rewards(example.id)
-    if set(rewards) != set(rows.document_ids) or 1 not in rows.ranks:
+    if set(rewards) != set(rows.document_ids) or (baseline is None and 1 not in rows.ranks):
         raise ValueError(
             f"example {example.id!r}: its {len(rewards)} rewards and {len(rows.document_ids)} candidates are "
             "not of the same documents with one of rank 1; score the candidates again"
@@ -66,5 +79,5 @@ def _join_one(
         rewards=tuple(rewards[document_id] for document_id in rows.document_ids),
         initial_scores=rows.scores,
         ranks=rows.ranks,
-        baseline=rewards[rows.document_ids[rows.ranks.index(1)]],
+        baseline=rewards[rows.document_ids[rows.ranks.index(1)]] if baseline is None else baseline,
     )

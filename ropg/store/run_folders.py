@@ -67,6 +67,12 @@ def traces_in_runs(root: Path, user: str, ids: Collection[str]) -> tuple[list[Tr
             unreachable.append(
                 f"{folder / 'model'} and its checkpoints: {certainty} trained with this user's data"
             )
+        rounds = sorted(folder.glob("*-round-*.parquet"))
+        if rounds and trained is not False:
+            unreachable.append(
+                f"{folder}: {len(rounds)} table(s) of refreshed candidates may name this user's example and documents; "
+                "delete them once the run is finished, nothing reads them then"
+            )
         caches[_cache_folder(cache)] = None
     for place in caches or {_cache_folder(None): None}:
         for path in sorted(place.glob("*.arrow")):

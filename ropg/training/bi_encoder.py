@@ -6,6 +6,7 @@ vectors of documents come from a table.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -45,10 +46,11 @@ def bi_encoder_scorer(
     documents, and a query may be a document elsewhere.
 
     Where the encoder has a frozen tower for documents, their vectors are computed once, without gradient, see
-    :class:`DocumentVectors`; ``rows`` are all that will be scored, for training and for its evaluations.
+    :class:`DocumentVectors`; ``rows`` are all that will be scored, for training and for its evaluations. The function
+    then has a method ``meet``, for the rows of a refresh.
     """
     if hasattr(encoder, "embed_queries"):
-        return _query_scorer(encoder, rows)
+        return QueryScorer(encoder, rows)
 
     def score_rows(rows: Sequence[TextRow]) -> Tensor:
         place = {text: i for i, text in enumerate(dict.fromkeys(_texts(rows)))}
@@ -63,21 +65,35 @@ class DocumentVectors:
     """Vectors of documents that never change: D numbers of 4 bytes for every distinct document, in main memory.
 
     ``rows``: their documents are encoded together when the first vector is asked for, so that numbers do not depend
-    on where a killed run goes on. A document that they lack is encoded when it is first met.
+    on where a killed run goes on. A document that they lack is encoded when it is first met, see also :meth:`meet`.
     """
 
     def __init__(self, encode: Callable[..., np.ndarray], rows: Sequence[TextRow] = ()) -> None:
         self._encode = encode
         self._rows = rows
         self._vectors: dict[str, np.ndarray] = {}
+        self._met: Sequence[TextRow] = ()
+        self._first = 0  # so many vectors are those of the first rows
 
     def __len__(self) -> int:
         return len(self._vectors)
 
+    def meet(self, rows: Sequence[TextRow]) -> None:
+        """Rows that take the place of others: what the first rows lack of them is encoded together at the next call.
+
+        What came with rows met before is forgotten, as a killed run that goes on here never had it.
+        """
+        self._met = rows
+        if not self._rows:  # the first rows are encoded
+            self._vectors = dict(itertools.islice(self._vectors.items(), self._first))
+
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Vectors of some documents, on the CPU: (N, D)."""
-        self._add(_documents(self._rows), progress=True)
-        self._rows = ()
+        if self._rows:
+            self._add(_documents(self._rows), progress=True)
+            self._rows, self._first = (), len(self._vectors)
+        self._add(_documents(self._met), progress=True)
+        self._met = ()
         self._add(texts)
         return torch.from_numpy(np.stack([self._vectors[text] for text in texts]))
 
@@ -87,23 +103,30 @@ class DocumentVectors:
             self._vectors.update(zip(new, self._encode(new, progress=progress), strict=True))
 
 
-def _query_scorer(encoder: Any, rows: Sequence[TextRow]) -> Callable[[Sequence[TextRow]], Tensor]:
-    documents = DocumentVectors(encoder.encode_documents, rows)
+class QueryScorer:
+    """Scores rows, (B, K), by queries with gradient and the vectors that documents keep."""
 
-    def score_rows(rows: Sequence[TextRow]) -> Tensor:
+    def __init__(self, encoder: Any, rows: Sequence[TextRow]) -> None:
+        self._encoder = encoder
+        self._documents = DocumentVectors(encoder.encode_documents, rows)
+
+    def meet(self, rows: Sequence[TextRow]) -> None:
+        """As :meth:`DocumentVectors.meet`."""
+        self._documents.meet(rows)
+
+    def __call__(self, rows: Sequence[TextRow]) -> Tensor:
+        """Rows -> (B, K), padded with 0."""
         asked = {text: i for i, text in enumerate(dict.fromkeys(row.query for row in rows))}
-        queries = _in_full(encoder.embed_queries(list(asked)))  # (N, D)
+        queries = _in_full(self._encoder.embed_queries(list(asked)))  # (N, D)
         place = {text: i for i, text in enumerate(dict.fromkeys(_documents(rows)))}
         vectors = queries.new_zeros(0, queries.shape[-1])  # what dead rows need
         if place:
             with torch.autocast(
                 queries.device.type, enabled=False
             ):  # they serve retrieval too, which is exact
-                vectors = documents(list(place)).to(queries)  # (N, D)
+                vectors = self._documents(list(place)).to(queries)  # (N, D)
         chosen = torch.tensor([asked[row.query] for row in rows], device=queries.device)  # (B,)
         return _products(queries[chosen], vectors, rows, place)
-
-    return score_rows
 
 
 def _products(queries: Tensor, vectors: Tensor, rows: Sequence[TextRow], place: dict[str, int]) -> Tensor:

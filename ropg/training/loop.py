@@ -6,7 +6,7 @@ therefore all that a checkpoint needs for a killed run to end in the very weight
 metrics.jsonl, of an undisturbed one, on hardware that computes the same twice.
 
     folder/
-        metrics.jsonl   one record per step and per evaluation, and one where patience ended the run
+        metrics.jsonl   one record per step, evaluation and refresh, and one where patience ended the run
         checkpoints/    see :mod:`ropg.training.checkpoints`
         model/          what ``save_model`` wrote of the best weights
 """
@@ -38,7 +38,7 @@ from ropg.training.evaluation import evaluate_policy
 from ropg.training.metrics_log import MetricsLog
 from ropg.training.objectives import Objective
 from ropg.training.parallel import Processes
-from ropg.training.rows import Row, check_rows, rows_fingerprint
+from ropg.training.rows import Refresh, Row, check_rows, rows_fingerprint
 from ropg.training.schedule import evaluation_steps, evaluations_since_best
 from ropg.training.settings import TrainSettings
 from ropg.training.step import ScoreRows, Stepper, StepReport, scoring_precision
@@ -81,6 +81,7 @@ def train(
     tracker: Tracker | None = None,
     identity: Mapping[str, Any] | None = None,
     ask_sets: AskSets | None = None,
+    refresh: Refresh | None = None,
     progress: bool = True,
 ) -> TrainResult:
     """Train ``module`` in place, resuming from ``folder`` where an earlier call left off.
@@ -98,16 +99,21 @@ def train(
         Resuming with another identity, other settings or other rows is refused.
     ask_sets: for an objective that asks what sets of documents are worth (``ScoreBatch.set_rewards``). It must
         answer the same twice, and is not asked about dev rows: their loss is left out.
+    refresh: gives the training rows of each round of ``TrainSettings.refresh_every`` epochs but the first, whose rows
+        are ``train_rows``: the same queries in the same order. It is asked where a round begins, after a checkpoint,
+        so that a run killed meanwhile asks again with the very weights; and where a run is resumed within a round.
     progress: show a bar.
 
     Raises
     ------
     ValueError: rows without a single candidate, rewards that are not finite, nothing trainable, weights of 16 bits;
-        a launch under FSDP or DeepSpeed.
-    ResumeMismatch: the folder belongs to another run.
+        a launch under FSDP or DeepSpeed; refreshed rows of other queries.
+    ResumeMismatch: the folder belongs to another run, or a round's rows are not those of before the interruption.
     FloatingPointError: a score, loss or gradient that is not finite, naming the step and the examples;
         weights and checkpoints are then as before that step.
     """
+    if (refresh is None) != (settings.refresh_every is None):
+        raise ValueError("refresh and TrainSettings.refresh_every go together; give both, or neither")
     dead = check_rows(train_rows, "train", "see what the feedback stage skipped, and why")
     dead_dev = check_rows(dev_rows, "dev", "the best weights are chosen on dev rows, so give at least one")
     refuse_launch(os.environ)
@@ -146,6 +152,7 @@ def train(
         lambda: evaluate().means(),
         fingerprint,
         tracker if processes.is_main else None,
+        refresh,
     )
     try:
         with _own_random_state(processes.device):
@@ -184,6 +191,7 @@ class _Run:
     evaluate: Callable[[], dict[str, float]]
     fingerprint: Mapping[str, Any]
     tracker: Tracker | None
+    refresh: Refresh | None = None
 
     def __post_init__(self) -> None:
         self.progress = _Progress()
@@ -191,6 +199,9 @@ class _Run:
         self.best_file = self.checkpoints / "best" / "model.safetensors"
         self.metrics: MetricsLog | None = None  # only in the main process
         self.last_saved = self.last_tick = time.monotonic()
+        self.saved_step = -1
+        self.round = 0  # whose rows the stepper has
+        self.rows: str = self.fingerprint["train_rows"]  # the fingerprint of those of the step that comes
 
     def begin_or_resume(self) -> None:
         """Go on from the newest complete checkpoint, or begin by evaluating the module as it came."""
@@ -203,6 +214,8 @@ class _Run:
             self._require_best_weights(newer_is_fine=True)
             checkpoints.load_checkpoint(path, self.module, self.stepper.optimizer)
             position = state["metrics_bytes"]
+            self.saved_step = self.progress.step
+            self.rows = state.get("rows", self.rows)
         self.processes.wait()  # nobody writes before everybody has read
         if self.processes.is_main:
             self.metrics = MetricsLog(self.folder / "metrics.jsonl", position)
@@ -219,6 +232,7 @@ class _Run:
         self.module.train()
         with self._bar(show) as advance:
             while self.progress.step < total and not self._patience_is_over():
+                self._refresh_if_due()
                 report = self.stepper.take(self.progress.step)
                 self._note(report)
                 if self.progress.step in evaluate_after:
@@ -260,6 +274,28 @@ class _Run:
         return TrainResult(
             p.best_step, p.best_value, tuple(p.history), p.step, p.seconds, p.skipped, self.stepper.total
         )
+
+    def _refresh_if_due(self) -> None:
+        """Give the stepper the rows of its next step's round."""
+        if self.refresh is None or self.settings.refresh_every is None:
+            return
+        step = self.progress.step
+        round, within = divmod(step, self.settings.refresh_every * self.stepper.per_epoch)
+        if round == self.round:
+            return
+        if within == 0 and self.saved_step != step:
+            self._save()
+        found = self.refresh(round, within == 0)
+        self.stepper.replace(found.rows)
+        rows = rows_fingerprint(found.rows)
+        if within and rows != self.rows:
+            raise checkpoints.ResumeMismatch(
+                f"the rows of round {round} are not those that step {step} of {self.folder} had learned from; remove "
+                f"{self.checkpoints} to train anew"
+            )
+        self.round, self.rows = round, rows
+        if within == 0:
+            self._record({"event": "refresh", "step": step, "round": round, **found.numbers})
 
     def _note(self, report: StepReport) -> None:
         """Count a step that was taken."""
@@ -320,6 +356,7 @@ class _Run:
     def _save(self) -> None:
         """Write a checkpoint."""
         self.last_saved = time.monotonic()
+        self.saved_step = self.progress.step
         self.progress.seconds += self.last_saved - self.last_tick
         self.last_tick = self.last_saved
         if self.metrics is not None:
@@ -328,6 +365,8 @@ class _Run:
                 "progress": asdict(self.progress),
                 "metrics_bytes": self.metrics.position(),
             }
+            if self.refresh is not None:
+                state["rows"] = self.rows
             checkpoints.save_checkpoint(
                 self.checkpoints,
                 self.progress.step,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 
 class Row(Protocol):
@@ -64,6 +64,19 @@ class TrainingRow:
                 f"row {self.example_id!r} has {len(self.documents)} documents but {len(self.rewards)} rewards"
             )
         check_lengths(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """The training rows of a round, and what there is to say about them (JSON numbers; no times)."""
+
+    rows: Sequence[Any]
+    numbers: Mapping[str, float]
+
+
+#: (round, whether it begins now) -> its rows. One that does not begin was begun before an interruption: its rows must
+#: be those of then, whatever the module's weights are now.
+Refresh: TypeAlias = Callable[[int, bool], Refreshed]
 
 
 def check_rows(rows: Sequence[Row], what: str, remedy: str) -> int:

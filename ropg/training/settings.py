@@ -8,7 +8,7 @@ from typing import Any
 # what changes when a run is saved, but not what it computes
 _BOOKKEEPING = ("checkpoint_every", "checkpoint_seconds", "keep")
 # settings that came later: left out where they are at their default, so that runs of before can be resumed
-_IF_SET = {"patience": None, "choose_by": "expected_reward"}
+_IF_SET = {"patience": None, "choose_by": "expected_reward", "refresh_every": None}
 #: What the best weights may be chosen by: Σ π Eval, or Eval of the first-ranked candidate.
 CHOICES = ("expected_reward", "first_reward")
 
@@ -37,6 +37,8 @@ class TrainSettings:
         Evaluations save one besides.
     keep: how many of the newest checkpoints stay on disk.
     temperature: of the policy whose expected reward and entropy are reported.
+    refresh_every: epochs after which the training rows are made anew, see :func:`ropg.training.loop.train`; None
+        keeps them.
 
     >>> TrainSettings().rows_per_step
     64
@@ -58,6 +60,7 @@ class TrainSettings:
     checkpoint_seconds: float = 60.0
     keep: int = 2
     temperature: float = 1.0
+    refresh_every: int | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for a number outside its range."""
@@ -78,6 +81,7 @@ class TrainSettings:
             "checkpoint_seconds": self.checkpoint_seconds >= 0,
             "keep": self.keep >= 1,
             "temperature": self.temperature > 0,
+            "refresh_every": self.refresh_every is None or self.refresh_every >= 1,
         }
         for name, fine in rules.items():
             if not fine:

@@ -16,7 +16,7 @@ from ropg.hardware import computes_in_bf16
 from ropg.training.batch import AskSets, ScoreBatch, make_batch, row_generator
 from ropg.training.objectives import Objective
 from ropg.training.parallel import Processes
-from ropg.training.rows import Row
+from ropg.training.rows import Row, check_rows
 from ropg.training.schedule import derive_seed, epoch_order, learning_rate_factor, steps_per_epoch
 from ropg.training.settings import TrainSettings
 
@@ -81,6 +81,20 @@ class Stepper:
         self._score_rows, self._objective, self._ask_sets = score_rows, objective, ask_sets
         self._rows, self._settings, self._processes = rows, settings, processes
         self._order = lru_cache(maxsize=1)(lambda epoch: epoch_order(len(rows), settings.seed, epoch))
+
+    def replace(self, rows: Sequence[Row]) -> None:
+        """Learn from ``rows`` from now on: other candidates of the same queries, in the same order.
+
+        Order and draws of the steps stay as they are. Raises ValueError for other queries, or rows as
+        :func:`ropg.training.rows.check_rows` refuses them.
+        """
+        if [row.example_id for row in rows] != [row.example_id for row in self._rows]:
+            raise ValueError(
+                f"the refreshed rows are not of the same {len(self._rows)} queries in the same order; refresh may "
+                "change candidates, never queries"
+            )
+        check_rows(rows, "refreshed train", "a refresh must leave candidates to learn from")
+        self._rows = rows
 
     def take(self, step: int) -> StepReport:
         """Do step ``step`` (from 0).

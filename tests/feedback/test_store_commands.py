@@ -413,10 +413,12 @@ def test_predictions_and_reports_of_runs_go_and_models_are_named(tmp_path, monke
     OmegaConf.save(OmegaConf.structured(config), run / "config.yaml")
     write_predictions(run / "predictions", "bm25", "LaMP-4", {"x4": "gone", "x5": "stays"})
     (run / "report.html").write_text("x4")
+    (run / "candidates-round-1.parquet").write_bytes(b"")
     made(tmp_path / "store", n=1)
     found = forget(tmp_path / "store", "u0", runs=tmp_path / "runs")
     assert [t.predictions for t in found.runs] == [{run / "predictions" / "bm25.json": 1}]
     assert any("model" in line and "was trained" in line for line in found.unreachable)
+    assert any("1 table(s) of refreshed candidates" in line for line in found.unreachable)
     assert any(".arrow" in line for line in found.unreachable)
     assert (run / "report.html").exists()
     forget(tmp_path / "store", "u0", runs=tmp_path / "runs", yes=True)

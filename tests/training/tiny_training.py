@@ -69,6 +69,7 @@ def run(
     dev=None,
     identity=None,
     ask_sets=None,
+    refresh=None,
     double=False,
     **settings,
 ):
@@ -87,6 +88,7 @@ def run(
         tracker=tracker,
         identity=identity,
         ask_sets=ask_sets,
+        refresh=refresh,
         progress=False,
     )
     return encoder, result
