@@ -95,6 +95,11 @@ def _check_refresh(config: Config) -> None:
     candidates = config.candidates
     if candidates.refresh is None or candidates.refresh < 1:
         raise Refused(f"candidates.refresh={candidates.refresh}: it is a number of epochs from 1, or null")
+    if candidates.refresh >= config.optim.epochs:
+        raise Refused(
+            f"candidates.refresh={candidates.refresh} would never refresh in optim.epochs={config.optim.epochs}; lower "
+            "it, or leave it out"
+        )
     _check_applies("refresh", config)
     for key, others in (
         ("candidates.proposers", candidates.proposers != ["initial"]),

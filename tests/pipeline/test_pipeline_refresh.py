@@ -237,6 +237,7 @@ def test_a_round_that_was_learned_from_and_is_gone(settings, tmp_path, monkeypat
         (["candidates.proposers=[initial,bm25]"], "candidates.refresh and candidates.proposers"),
         (["candidates.negatives=2"], "candidates.refresh and candidates.negatives"),
         (["candidates.l=all"], "leave candidates.refresh out"),
+        (["optim.epochs=1"], "would never refresh"),
         (["method=rspg_pre"], "candidates.refresh is for retrievers"),
         (
             [
