@@ -12,6 +12,7 @@ from ropg.configuration import Config
 from ropg.console import counts, say
 from ropg.examples import Example
 from ropg.feedback.queries import ScoredQuery
+from ropg.feedback.scorer import Eval
 from ropg.feedback.sets import SetFeedback
 from ropg.feedback.store import GenerationStore
 
@@ -50,15 +51,17 @@ def set_feedback(
     task: Any,
     llm: Any,
     store: GenerationStore,
+    eval: Eval,
 ) -> Iterator[SetFeedback | None]:
     """What an objective asks the LLM with, the store open meanwhile; None where it asks nothing.
 
+    ``eval``: of the training split, so that sets and single documents are rewarded alike.
     What was asked is said at the end.
     """
     if not asks_sets(config):
         yield None
         return
     with store:
-        ask = SetFeedback(examples, queries, task, llm, store, config.feedback.eval)  # type: ignore[arg-type]
+        ask = SetFeedback(examples, queries, task, llm, store, eval)
         yield ask
     say("train", f"{ask.llm_calls} LLM calls about sets while training; {counts(ask.counts)}")

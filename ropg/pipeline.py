@@ -242,7 +242,7 @@ class CountingStore(GenerationStore):
 
 
 def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -> Any:
-    """Fine-tune the encoder on the queries' rewards; the best weights by dev expected reward are kept.
+    """Fine-tune the encoder on the queries' rewards; the weights that ``optim.choose_by`` finds best on dev are kept.
 
     ``bench.encoder`` becomes the trained one: the initial encoder, with adapters, or as one of two towers.
     """
@@ -266,7 +266,9 @@ def fit(bench: Workbench, queries: dict[str, list[ScoredQuery]], folder: Path) -
     score_rows = bi_encoder_scorer(encoder, [*queries["train"], *queries["dev"]])
     meet = getattr(score_rows, "meet", None)
     with (
-        set_feedback(config, *train, bench.task, bench.llm, store) as ask_sets,
+        set_feedback(
+            config, *train, bench.task, bench.llm, store, training_split.eval_of(config, "train")
+        ) as ask_sets,
         refreshing(config, *train, bench.task, (initial, encoder), bench.llm, store, folder, meet) as refresh,
     ):
         return learn(
@@ -322,15 +324,15 @@ def learn(
             ask_sets=ask_sets,
             refresh=refresh,
         )
+    measure = config.optim.choose_by.replace("_", " ")
     if result.steps < result.planned_steps:
         say(
             "train",
-            f"stopped at step {result.steps} of {result.planned_steps}: the dev expected reward has not risen in "
+            f"stopped at step {result.steps} of {result.planned_steps}: the dev {measure} has not risen in "
             f"{config.optim.patience} evaluations in a row (optim.patience)",
         )
     say(
         "train",
-        f"best dev {config.optim.choose_by.replace('_', ' ')} {result.best_value:.4f} at step {result.best_step} of "
-        f"{result.steps}",
+        f"best dev {measure} {result.best_value:.4f} at step {result.best_step} of {result.steps}",
     )
     return result

@@ -89,13 +89,14 @@ def read_outcome(run: Path) -> Outcome:
     history = read_metrics(run / "metrics.jsonl")
     if not history:
         raise RunError(f"{run / 'metrics.jsonl'} has no evaluation; delete the run's folder and train again")
+    measure = chosen_by(run)
     names = ("seconds", "train_seconds", "peak_memory_mib", "trainable_parameters")
     cost = {n: float(summary[n]) for n in names if _is_number(summary.get(n))}
     return Outcome(
         run=run,
         example_ids=ids,
         first_reward=first,
-        dev=max(history, key=lambda record: record[chosen_by(run)]),
+        dev=max(history, key=lambda record: record[measure]),
         history=history,
         n_train=int(summary.get("n_train", 0)),
         llm_calls=int(summary.get("llm_calls", 0)),

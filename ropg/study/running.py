@@ -110,6 +110,8 @@ def run_command(command: Sequence[str], log: Path) -> int:
 
 
 def share_threads(jobs: int) -> None:
-    """Give each of ``jobs`` runs its share of this machine's cores, where nobody has said how many."""
+    """Give each of several runs its share of this machine's cores, where nobody has said how many."""
+    if jobs == 1:
+        return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // jobs)))

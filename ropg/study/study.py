@@ -129,7 +129,7 @@ def end_metric(shop: Workshop, dataset: Dataset, best: Sequence[str]) -> None:
     systems = [*FIXED, *best]
     if not (folder / "results.json").exists() or _systems_of(folder) != set(systems):
         seed = study.seeds[0]
-        named = [f'+models.{v}="{shop.runs / dataset.name / f"{v}-seed{seed}"}"' for v in best]
+        named = [f'++models.{v}="{shop.runs / dataset.name / f"{v}-seed{seed}"}"' for v in best]
         shop.command(
             [
                 *dataset_overrides(dataset, study, shop.data, shop.stores),
@@ -181,9 +181,11 @@ def write(shop: Workshop, page: Path) -> None:
         if finals:
             blocks[f"finals-{dataset.name}"] = text.variants_table(finals, variants, finals=True)
     blocks |= _training(shop, best, pictures) | _curve(shop, pictures) | _end(shop, pictures)
-    encoders = [text.encoders_table(compared, variants) for compared in screened.values() if compared]
-    if any(encoders):
-        blocks["encoders"] = next(table for table in encoders if table)
+    for name, compared in screened.items():
+        table = text.encoders_table(compared, variants)
+        if table:  # one data set is enough to compare ways to train
+            blocks["encoders"] = f"{titles[name]}:\n\n{table}"
+            break
     blocks["failed"] = "\n".join(f"- {name}" for name in shop.failed) or "None."
     headings = text.new_blocks(study)
     nothing = "Not finished yet."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,16 @@ def overrides(models: Any, folder: Path, *more: str, llm: str = "llama") -> list
         f"run.root={folder / 'runs'}",
         *more,
     ]
+
+
+def texts(folder: Path) -> dict[str, str]:
+    """Key -> text of every row of a generation store."""
+    found: dict[str, str] = {}
+    for path in (folder / "generations").glob("*.sqlite"):
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        rows = list(connection.execute("SELECT key, text FROM generations"))
+        connection.close()
+        assert len(dict(rows)) == len(rows)
+        assert not found.keys() & dict(rows).keys(), "one prompt lies in two files"
+        found |= dict(rows)
+    return found

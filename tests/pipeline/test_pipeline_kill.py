@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -78,13 +77,7 @@ class Run:
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.parquet")}
 
     def texts(self) -> dict[str, str]:
-        """Key -> text of everything in the store."""
-        found: dict[str, str] = {}
-        for path in (self.store / "generations").glob("*.sqlite"):
-            connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-            found |= dict(connection.execute("SELECT key, text FROM generations"))
-            connection.close()
-        return found
+        return files.texts(self.store)
 
     def model(self) -> dict[str, bytes]:
         folder = self.folder / "model"

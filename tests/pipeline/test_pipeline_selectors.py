@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sqlite3
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_files import COSTS, POOL, SELECTORS
+from pipeline_files import COSTS, POOL, SELECTORS, texts
 
 from ropg import build
 from ropg.feedback.store import GenerationStore
@@ -40,19 +39,6 @@ def read_strictly(path: Path) -> Any:
 
 def summary(run: Path) -> dict[str, Any]:
     return read_strictly(run / "summary.json")
-
-
-def texts(folder: Path) -> dict[str, str]:
-    """Key -> text of every row of a generation store."""
-    found: dict[str, str] = {}
-    for path in (folder / "generations").glob("*.sqlite"):
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        rows = list(connection.execute("SELECT key, text FROM generations"))
-        connection.close()
-        assert len(dict(rows)) == len(rows)
-        assert not found.keys() & dict(rows).keys(), "one prompt lies in two files"
-        found |= dict(rows)
-    return found
 
 
 @pytest.mark.parametrize("method", SELECTORS)

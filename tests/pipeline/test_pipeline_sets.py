@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 
 import pipeline_files as files
 import pytest
 
 from ropg.cli import Refused, compose
+from ropg.feedback.sets import SetFeedback
 from ropg.llms.local import LocalLLM
 from ropg.pipeline import check
 from rspg.pipeline import train
@@ -34,15 +34,6 @@ def settings(overrides, tmp_path):
         return compose(*overrides(*common, *more, folder=tmp_path / folder))
 
     return build
-
-
-def texts(folder):
-    found = {}
-    for path in (folder / "stores" / "generations").glob("*.sqlite"):
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        found |= dict(connection.execute("SELECT key, text FROM generations"))
-        connection.close()
-    return found
 
 
 def test_sets_are_asked_while_training_and_a_broken_run_goes_on(
@@ -85,12 +76,27 @@ def test_sets_are_asked_while_training_and_a_broken_run_goes_on(
     assert broken is not None
     assert tries > 2
     assert sorted(asked) == everything
-    assert texts(tmp_path / "broken") == texts(tmp_path / "whole")
+    assert files.texts(tmp_path / "broken" / "stores") == files.texts(tmp_path / "whole" / "stores")
     for name in ("metrics.jsonl", "model/model.safetensors", "feedback.json"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes(), name
     again = json.loads((broken / "summary.json").read_text())
     measured = dict.fromkeys(files.MEASURED, 0)
     assert again | measured == summary | measured
+
+
+def test_sets_are_rewarded_as_the_training_split_is(settings, asked, monkeypatch):
+    """A baseline and a reward of two different Evals could not be compared."""
+    evals = []
+
+    class Spy(SetFeedback):
+        def __init__(self, *arguments):
+            evals.append(arguments[-1])
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("ropg.asking.SetFeedback", Spy)
+    train(settings("whole", *SETS, "feedback.train_eval=likelihood", "optim.epochs=1"))
+    assert evals == ["likelihood"]
+    assert len(asked) == 3 * (3 + 4)  # texts for dev and held-out alone
 
 
 def test_where_nobody_could_ask_it_is_refused_at_once(settings, monkeypatch):
