@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
 import re
 import sys
@@ -233,7 +234,7 @@ def field_type(key: str) -> Any:
     """
     node: Any = Config
     for part in key.split("."):
-        hints = typing.get_type_hints(node) if dataclasses.is_dataclass(node) else {}
+        hints = _hints(node) if dataclasses.is_dataclass(node) else {}
         if node is Any:
             return Any
         if typing.get_origin(node) is dict:
@@ -246,6 +247,12 @@ def field_type(key: str) -> Any:
         if typing.get_origin(node) not in (dict, list) and len(options) == 1:
             node = options[0]
     return node
+
+
+@functools.cache
+def _hints(node: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields; to resolve them takes a while, and every key of a configuration asks."""
+    return typing.get_type_hints(node)
 
 
 def keys(node: Any = Config, prefix: str = "") -> list[str]:
