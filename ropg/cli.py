@@ -224,6 +224,7 @@ def quoted(key: str, value: str) -> str:
     return f"""'{key.strip(QUOTES)}="{value.strip(QUOTES)}"'"""
 
 
+@functools.cache  # to resolve types takes a while, and every key of a configuration asks
 def field_type(key: str) -> Any:
     """The type of a dotted key in Config, Optional removed; None for keys that are not in it.
 
@@ -234,7 +235,7 @@ def field_type(key: str) -> Any:
     """
     node: Any = Config
     for part in key.split("."):
-        hints = _hints(node) if dataclasses.is_dataclass(node) else {}
+        hints = typing.get_type_hints(node) if dataclasses.is_dataclass(node) else {}
         if node is Any:
             return Any
         if typing.get_origin(node) is dict:
@@ -247,12 +248,6 @@ def field_type(key: str) -> Any:
         if typing.get_origin(node) not in (dict, list) and len(options) == 1:
             node = options[0]
     return node
-
-
-@functools.cache
-def _hints(node: Any) -> dict[str, Any]:
-    """The types of a dataclass's fields; to resolve them takes a while, and every key of a configuration asks."""
-    return typing.get_type_hints(node)
 
 
 def keys(node: Any = Config, prefix: str = "") -> list[str]:
