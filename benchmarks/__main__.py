@@ -21,6 +21,7 @@ NAMES = (
     "kd_step",
     "rspg_step",
     "memory_step",
+    "encoders",
     "opening",
     "growth",
     "graph",

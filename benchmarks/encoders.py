@@ -64,7 +64,7 @@ def run(pairs: int = 3) -> Outcome:
         "all weights",
         (full["seconds"],),
         (found["query"]["seconds"],),
-        at_least=3,
+        at_least=5,
         checked="what each way trains is tested",
         limit=f"memory above the loaded encoder. {said}; the query side's first step, with all document vectors, "
         f"{found['query']['first']:.2f} s",
